@@ -1,0 +1,523 @@
+"""What the processes of a fleet say to each other, over Unix sockets (`runtime.rpc`), as MessagePack.
+
+Three conversations: controller to host, gateway to host (play), gateway to controller (verbs). A request has one answer, or an
+error record of `worldline.errors`. A notice has none. Hosts and controller listen; whoever needs them connects, so each
+may restart alone.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from worldline.schema.contract import Contract
+from worldline.schema.plan import Plan, Qualification
+from worldline.schema.receipt import Mode, Receipt
+from worldline.worlds.protocol import OptionValue, Readout
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """Base of all; the class name is the tag."""
+
+
+# ---- values that several messages carry
+
+
+class SessionSpec(msgspec.Struct, frozen=True):
+    """How a session was opened: enough to open an equal one."""
+
+    world: str
+    seed: int
+    options: dict[str, OptionValue]
+    contract: Contract
+
+
+class HostFacts(msgspec.Struct, frozen=True):
+    """One host as it describes itself. `plans` holds the plans of the worlds it has built so far, by world and options key."""
+
+    host: str
+    pid: int
+    generation: str
+    """Random, new at each start of the process: an answer of another generation is another host's."""
+    memory_bytes: int
+    memory_used_bytes: int
+    worlds: list[str]
+    transports: list[str]
+    sessions: list[SessionFacts]
+
+
+class SessionFacts(msgspec.Struct, frozen=True):
+    """One session as its host sees it."""
+
+    session: str
+    epoch: int
+    spec: SessionSpec
+    block: int
+    number: int
+    """The last action number applied; 0 before the first. Block and number are equal unless a text world skips."""
+    frame: int
+    state_bytes: int
+    frozen: bool
+    plan: Plan
+    block_ms_median: float | None
+    poisoned: str | None = None
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where and how a source reaches its target for one attempt."""
+
+    transport: str
+    address: str
+    key: bytes
+
+
+# ---- controller -> host
+
+
+class Describe(Message, frozen=True):
+    """-> `HostFacts`."""
+
+
+class PlanOf(Message, frozen=True):
+    """-> `Plan`. Builds the world if this host has not yet, which may take seconds."""
+
+    spec: SessionSpec
+
+
+class OpenSession(Message, frozen=True):
+    """-> `SessionFacts`. Opens at block 0. Refused with `NoCapacity`; never replaces a session of the same id."""
+
+    session: str
+    epoch: int
+    spec: SessionSpec
+    witness: bool
+    """Digest the whole state after every block, so that a twin can be compared."""
+
+
+class CloseSession(Message, frozen=True):
+    """-> None. Frees everything. Idempotent for an unknown session."""
+
+    session: str
+    epoch: int
+
+
+class PrepareTarget(Message, frozen=True):
+    """-> `Endpoint`. Reserves a fresh arena for this attempt and listens. Refused with `PlanMismatch`, `NoCapacity`."""
+
+    move: str
+    session: str
+    epoch: int
+    """The epoch in force now, the source's."""
+    spec: SessionSpec
+    witness: bool
+    source: str
+    target: str
+    mode: Mode
+    transport: str
+    state_bytes: int
+    source_plan: Plan
+    qualification: Qualification | None
+    fault: str | None = None
+
+
+class RunSource(Message, frozen=True):
+    """-> `SourceSealed` when the source is frozen and sealed; `Progress` notices before that. The session stays frozen after it.
+
+    On any error the source plays on by itself before the error is answered.
+    """
+
+    move: str
+    session: str
+    epoch: int
+    mode: Mode
+    endpoint: Endpoint
+    fault: str | None = None
+
+
+class SourceSealed(Message, frozen=True):
+    """The source's side of a receipt. `frozen_at_s` is on the machine's monotonic clock, which processes of one machine share."""
+
+    root: str
+    block: int
+    number: int
+    frozen_at_s: float
+    bytes_moved: int
+    rounds: int
+
+
+class AwaitPrepared(Message, frozen=True):
+    """-> `Receipt` when the target has verified its resident bytes against the seal; else an error, and the arena is already
+    zeroed and freed."""
+
+    move: str
+
+
+class Activate(Message, frozen=True):
+    """-> `SessionFacts`. The target owns the session from now on. Idempotent for the same move and epoch."""
+
+    move: str
+    epoch: int
+
+
+class Discard(Message, frozen=True):
+    """-> None. The target forgets the attempt: link fenced, arena zeroed and freed. Idempotent."""
+
+    move: str
+
+
+class Retire(Message, frozen=True):
+    """-> None. The source forgets the session: engine thread joined, arena unmapped. Idempotent."""
+
+    move: str
+    session: str
+    epoch: int
+    """The epoch that is over."""
+
+
+class Thaw(Message, frozen=True):
+    """-> None. The attempt is off: the source plays on. Idempotent."""
+
+    move: str
+    session: str
+
+
+class WriteImage(Message, frozen=True):
+    """-> `ImageWritten`. Freezes at a boundary, writes and fsyncs a verified image, stays frozen until `Retire` or `Thaw`."""
+
+    move: str
+    session: str
+    epoch: int
+    image: str
+    """A file name, no path; the host knows the directory."""
+
+
+class ImageWritten(Message, frozen=True):
+    """`receipt` has the image as its target."""
+
+    receipt: Receipt
+    number: int
+
+
+class LoadImage(Message, frozen=True):
+    """-> `Receipt`. Reads and verifies an image into a fresh arena, to be activated or discarded by the move's id.
+
+    Refused with `Corrupt`, `Malformed`, `VersionUnknown`, `ByteOrderRefused`, `WrongSession`, `PlanMismatch`, `NoCapacity`.
+    """
+
+    move: str
+    session: str
+    epoch: int
+    spec: SessionSpec
+    witness: bool
+    image: str
+    qualification: Qualification | None
+
+
+class FlipBit(Message, frozen=True):
+    """-> None. Sabotage for proofs: flips one bit of the session's live state at a boundary. Only where faults are allowed."""
+
+    session: str
+    bit: int
+    """Modulo the state's bits."""
+
+
+# ---- host -> controller, host -> gateway: notices
+
+
+class Progress(Message, frozen=True):
+    """One step of a move at its source."""
+
+    move: str
+    round: int
+    bytes_moved: int
+    dirty_bytes: int
+    frozen: bool
+    note: str
+
+
+class SessionFailed(Message, frozen=True):
+    """The engine raised inside a block: the session is poisoned and generates no more."""
+
+    session: str
+    epoch: int
+    sentence: str
+
+
+# ---- gateway -> host: play
+
+
+class Attach(Message, frozen=True):
+    """-> `SessionFacts`. Blocks of this session are sent to this connection from now on. Refused with `StaleEpoch`."""
+
+    session: str
+    epoch: int
+    frames: bool = True
+    raw: bool = False
+    """Also send the raw readout bytes (proofs), not only the encoded ones."""
+
+
+class Detach(Message, frozen=True):
+    """-> None."""
+
+    session: str
+
+
+class Act(Message, frozen=True):
+    """Notice. One action. A number already applied or already queued is dropped; one that jumps is answered by `Rejected`."""
+
+    session: str
+    epoch: int
+    number: int
+    action: int
+
+
+class Rejected(Message, frozen=True):
+    """Notice, host to gateway: an action was not taken; `expected` is the next number the host will take."""
+
+    session: str
+    epoch: int
+    number: int
+    expected: int
+    code: str
+    sentence: str
+
+
+class Block(Message, frozen=True):
+    """Notice, host to gateway: one generated block, in order."""
+
+    session: str
+    epoch: int
+    block: int
+    number: int
+    """The action number this block applied."""
+    frame: int
+    """Number of its first frame."""
+    frames: int
+    encoding: str
+    """`jpeg` (each frame: u32 little-endian length, bytes), `text` (UTF-8)."""
+    height: int
+    width: int
+    payload: bytes
+    digest: str
+    """BLAKE3-256 (hex) of the raw readout bytes."""
+    root: str | None
+    """Content root of the whole state after this block, where the session has a witness."""
+    raw: bytes | None
+    step_ms: float
+
+
+# ---- gateway -> controller: verbs, and what the controller tells
+
+
+class OpenRequest(Message, frozen=True):
+    """-> `Session`."""
+
+    world: str
+    seed: int
+    options: dict[str, OptionValue]
+    contract: Contract
+    host: str | None
+    twin: bool
+    """Also open a second, equal session on another host, which never moves."""
+    session: str | None = None
+    """An id wished for; else one is drawn."""
+
+
+class MoveRequest(Message, frozen=True):
+    """-> `Move` when the move has ended, refused or done."""
+
+    session: str
+    host: str
+    mode: Mode
+    transport: str
+    fault: str | None = None
+
+
+class ParkRequest(Message, frozen=True):
+    """-> `Session`."""
+
+    session: str
+
+
+class ResumeRequest(Message, frozen=True):
+    """-> `Session`."""
+
+    session: str
+    host: str | None
+
+
+class CloseRequest(Message, frozen=True):
+    """-> `Session`."""
+
+    session: str
+
+
+class SabotageRequest(Message, frozen=True):
+    """-> None. See `FlipBit`."""
+
+    session: str
+    bit: int
+
+
+class ListSessions(Message, frozen=True):
+    """-> list of `Session`."""
+
+
+class ListHosts(Message, frozen=True):
+    """-> list of `Host`."""
+
+
+class GetSession(Message, frozen=True):
+    """-> `Session`. Raises `UnknownSession`."""
+
+    session: str
+
+
+class GetMove(Message, frozen=True):
+    """-> `Move`. Raises `UnknownMove`."""
+
+    move: str
+
+
+class GetReceipt(Message, frozen=True):
+    """-> `Receipt`. Raises `UnknownReceipt`."""
+
+    receipt: str
+
+
+class Keyed(Message, frozen=True):
+    """A verb with an idempotency key -> what the verb answers. The same key and verb again get the recorded answer; the same
+    key with another verb is refused with `KeyReused`."""
+
+    key: str
+    verb: OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest
+
+
+class Subscribe(Message, frozen=True):
+    """-> `Snapshot`, and then `SessionChanged`, `MoveChanged`, `HostChanged` notices."""
+
+
+class Session(Message, frozen=True):
+    """A session as the controller's record has it, and as the HTTP API shows it."""
+
+    id: str
+    world: str
+    seed: int
+    options: dict[str, OptionValue]
+    contract: Contract
+    status: str
+    """`running`, `moving`, `parked`, `lost`, `closed`."""
+    host: str | None
+    epoch: int
+    cut_block: int
+    """The block at which this epoch began: the owner before it may not show a later one."""
+    readout: Readout
+    actions: list[str]
+    image: str | None
+    twin: str | None
+    """The session that mirrors this one and never moves."""
+    twin_of: str | None
+    move: str | None
+    """The move in progress."""
+    receipts: list[str]
+    why: str | None
+    """Why it is lost."""
+
+
+class Move(Message, frozen=True):
+    """A move, park or resume from the journal."""
+
+    id: str
+    session: str
+    mode: Mode
+    transport: str
+    source: str | None
+    target: str | None
+    phase: str
+    outcome: str | None
+    """`done`, `refused`, or None while it runs."""
+    error: dict[str, object] | None
+    """`code`, `sentence`, `facts` of the refusal."""
+    receipt: Receipt | None
+    story: list[str]
+    """What happened, a line each, for people."""
+    started_at_s: float
+    ended_at_s: float | None
+
+
+class Host(Message, frozen=True):
+    """A host as the controller sees it."""
+
+    id: str
+    alive: bool
+    facts: HostFacts | None
+    plan_digest: str | None
+    """Of the reference world, where the host has built it: equal digests can exchange sessions."""
+
+
+class Snapshot(Message, frozen=True):
+    sessions: list[Session]
+    hosts: list[Host]
+    moves: list[Move]
+
+
+class SessionChanged(Message, frozen=True):
+    session: Session
+
+
+class MoveChanged(Message, frozen=True):
+    move: Move
+
+
+class HostChanged(Message, frozen=True):
+    host: Host
+
+
+ToHost: TypeAlias = (
+    Describe
+    | PlanOf
+    | OpenSession
+    | CloseSession
+    | PrepareTarget
+    | RunSource
+    | AwaitPrepared
+    | Activate
+    | Discard
+    | Retire
+    | Thaw
+    | WriteImage
+    | LoadImage
+    | FlipBit
+    | Attach
+    | Detach
+    | Act
+)
+FromHost: TypeAlias = (
+    HostFacts
+    | Plan
+    | SessionFacts
+    | Endpoint
+    | SourceSealed
+    | Receipt
+    | ImageWritten
+    | Progress
+    | SessionFailed
+    | Rejected
+    | Block
+)
+ToController: TypeAlias = (
+    OpenRequest
+    | MoveRequest
+    | ParkRequest
+    | ResumeRequest
+    | CloseRequest
+    | SabotageRequest
+    | ListSessions
+    | ListHosts
+    | GetSession
+    | GetMove
+    | GetReceipt
+    | Keyed
+    | Subscribe
+)
