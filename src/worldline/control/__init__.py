@@ -1,0 +1,1 @@
+"""The decisions, pure: verbs and lifecycle, ownership, admission, planning, placement. Never how bytes move."""

@@ -1,0 +1,1 @@
+"""Instruments and experiments over a running fleet: twins, proofs, reports."""

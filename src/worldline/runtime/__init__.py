@@ -1,0 +1,1 @@
+"""The only home of tasks: host, mover, controller, gateway, and the durable stores they write."""

@@ -1,0 +1,1 @@
+"""HTTP, WebSocket, metrics and the page, over the runtime."""

@@ -1,0 +1,1 @@
+"""A public kit for those who add parts: manual clock, faults, simulation, conformance suites."""
