@@ -1,6 +1,7 @@
 """Every error Worldline raises, as one tree.
 
-A class is a kind of trouble a caller can act on; its `code` is the name used by the library, the CLI, HTTP and the wire alike.
+A class is a kind of trouble a caller can act on; its `code` is the name used by the library, the CLI, HTTP and the
+wire alike.
 
     WorldlineError                      1
     |- BadValue                         2  the call's own words are wrong

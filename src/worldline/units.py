@@ -1,6 +1,7 @@
 """Quantities as a person writes them and as the code holds them: bytes, seconds, bytes a second.
 
-Decimal prefixes are powers of 1000 (`1.67GB`), binary ones powers of 1024 (`64MiB`); `Gbit` is a link's unit, divided by 8.
+Decimal prefixes are powers of 1000 (`1.67GB`), binary ones powers of 1024 (`64MiB`); `Gbit` is a link's unit,
+divided by 8.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the processes of a fleet say to each other, over Unix sockets (`runtime.rpc`), as MessagePack.
 
-Three conversations: controller to host, gateway to host (play), gateway to controller (verbs). A request has one answer, or an
-error record of `worldline.errors`. A notice has none. Hosts and controller listen; whoever needs them connects, so each
-may restart alone.
+Three conversations: controller to host, gateway to host (play), gateway to controller (verbs). A request has one
+answer, or an error record of `worldline.errors`. A notice has none. Hosts and controller listen; whoever needs them
+connects, so each may restart alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class SessionSpec(msgspec.Struct, frozen=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True):
-    """One host as it describes itself. `plans` holds the plans of the worlds it has built so far, by world and options key."""
+    """One host as it describes itself. `plans` holds the plans of the worlds it has built so far, by world and
+    options key.
+    """
 
     host: str
     pid: int
@@ -122,7 +124,8 @@ class PrepareTarget(Message, frozen=True):
 
 
 class RunSource(Message, frozen=True):
-    """-> `SourceSealed` when the source is frozen and sealed; `Progress` notices before that. The session stays frozen after it.
+    """-> `SourceSealed` when the source is frozen and sealed; `Progress` notices before that. The session stays
+    frozen after it.
 
     On any error the source plays on by itself before the error is answered.
     """
@@ -136,7 +139,9 @@ class RunSource(Message, frozen=True):
 
 
 class SourceSealed(Message, frozen=True):
-    """The source's side of a receipt. `frozen_at_s` is on the machine's monotonic clock, which processes of one machine share."""
+    """The source's side of a receipt. `frozen_at_s` is on the machine's monotonic clock, which processes of one
+    machine share.
+    """
 
     root: str
     block: int
@@ -147,8 +152,9 @@ class SourceSealed(Message, frozen=True):
 
 
 class AwaitPrepared(Message, frozen=True):
-    """-> `Receipt` when the target has verified its resident bytes against the seal; else an error, and the arena is already
-    zeroed and freed."""
+    """-> `Receipt` when the target has verified its resident bytes against the seal; else an error, and the arena is
+    already zeroed and freed.
+    """
 
     move: str
 
@@ -183,7 +189,9 @@ class Thaw(Message, frozen=True):
 
 
 class WriteImage(Message, frozen=True):
-    """-> `ImageWritten`. Freezes at a boundary, writes and fsyncs a verified image, stays frozen until `Retire` or `Thaw`."""
+    """-> `ImageWritten`. Freezes at a boundary, writes and fsyncs a verified image, stays frozen until `Retire` or
+    `Thaw`.
+    """
 
     move: str
     session: str
@@ -202,7 +210,8 @@ class ImageWritten(Message, frozen=True):
 class LoadImage(Message, frozen=True):
     """-> `Receipt`. Reads and verifies an image into a fresh arena, to be activated or discarded by the move's id.
 
-    Refused with `Corrupt`, `Malformed`, `VersionUnknown`, `ByteOrderRefused`, `WrongSession`, `PlanMismatch`, `NoCapacity`.
+    Refused with `Corrupt`, `Malformed`, `VersionUnknown`, `ByteOrderRefused`, `WrongSession`, `PlanMismatch`,
+    `NoCapacity`.
     """
 
     move: str
@@ -215,7 +224,9 @@ class LoadImage(Message, frozen=True):
 
 
 class FlipBit(Message, frozen=True):
-    """-> None. Sabotage for proofs: flips one bit of the session's live state at a boundary. Only where faults are allowed."""
+    """-> None. Sabotage for proofs: flips one bit of the session's live state at a boundary. Only where faults are
+    allowed.
+    """
 
     session: str
     bit: int
@@ -264,7 +275,9 @@ class Detach(Message, frozen=True):
 
 
 class Act(Message, frozen=True):
-    """Notice. One action. A number already applied or already queued is dropped; one that jumps is answered by `Rejected`."""
+    """Notice. One action. A number already applied or already queued is dropped; one that jumps is answered by
+    `Rejected`.
+    """
 
     session: str
     epoch: int
@@ -387,8 +400,9 @@ class GetReceipt(Message, frozen=True):
 
 
 class Keyed(Message, frozen=True):
-    """A verb with an idempotency key -> what the verb answers. The same key and verb again get the recorded answer; the same
-    key with another verb is refused with `KeyReused`."""
+    """A verb with an idempotency key -> what the verb answers. The same key and verb again get the recorded answer;
+    the same key with another verb is refused with `KeyReused`.
+    """
 
     key: str
     verb: OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest

@@ -18,7 +18,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 
 def check_name(text: str, what: str) -> str:
-    """Returns `text` if it can be a name: 1 to 63 of a-z, 0-9 and `-`. Names reach file systems, so nothing else may pass."""
+    """Returns `text` if it can be a name: 1 to 63 of a-z, 0-9 and `-`. Names reach file systems, so nothing else may
+    pass.
+    """
     if _NAME.match(text) is None:
         raise BadValue(f"{what} {text[:80]!r} must be 1 to 63 of a-z, 0-9 and '-', not starting with '-'")
     return text

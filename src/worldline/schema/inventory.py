@@ -24,7 +24,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """Once full, a block shifts rows down by `shift` along `dim`, keeping the first `keep`, and writes `shift` new rows at the end."""
+    """Once full, a block shifts rows down by `shift` along `dim`, keeping the first `keep`, and writes `shift` new
+    rows at the end.
+    """
 
     dim: int
     shift: int
@@ -71,7 +73,9 @@ WriteRule: TypeAlias = Roll | Ring | Append | Realloc | Once | Static | Free
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Kind and write rule of every entry whose path matches `pattern` (`fnmatch`, `*` also matches `/`). The first match counts."""
+    """Kind and write rule of every entry whose path matches `pattern` (`fnmatch`, `*` also matches `/`). The first
+    match counts.
+    """
 
     pattern: str
     kind: Kind

@@ -36,7 +36,8 @@ class Segment:
 class View:
     """One tensor: elements of `dtype`, `shape`, `strides` in elements, from `offset_bytes` of segment number `segment`.
 
-    `dtype` is torch's name without the prefix (`float32`, `bfloat16`, `int64`); `rng` marks the state of a generator (uint8).
+    `dtype` is torch's name without the prefix (`float32`, `bfloat16`, `int64`); `rng` marks the state of a generator
+    (uint8).
     """
 
     path: str
@@ -51,8 +52,8 @@ class View:
 class Placement:
     """Where segment number i lies: `offset` in the arena, `capacity` bytes kept for it.
 
-    `resident` says that the engine's own tensor lives there (it was allocated from the arena), so that a hand-over needs
-    no copy; otherwise the bytes were gathered at the boundary.
+    `resident` says that the engine's own tensor lives there (it was allocated from the arena), so that a hand-over
+    needs no copy; otherwise the bytes were gathered at the boundary.
     """
 
     offset: int
@@ -98,7 +99,9 @@ class Manifest:
     block: int
 
     def leaves(self) -> Iterator[Extent]:
-        """Arena extents of the leaves in canonical order: a leaf never spans two segments, the last of a segment is shorter."""
+        """Arena extents of the leaves in canonical order: a leaf never spans two segments, the last of a segment is
+        shorter.
+        """
         step = self.layout.leaf_bytes
         for segment, placement in zip(self.layout.segments, self.placements, strict=True):
             for start in range(0, segment.nbytes, step):

@@ -10,8 +10,8 @@ class Plan:
     """Two hosts continue a session bit for bit when their plans are equal, field by field.
 
     `facts` are sorted (name, value) pairs: weights digest, engine and config, torch version, device architecture, CPU
-    capability, threads, determinism flags. `canary` is the digest (hex) of a block generated from a fixed seed at start,
-    which catches what the facts leave out. `digest` (hex, BLAKE3-256) covers both.
+    capability, threads, determinism flags. `canary` is the digest (hex) of a block generated from a fixed seed at
+    start, which catches what the facts leave out. `digest` (hex, BLAKE3-256) covers both.
     """
 
     world: str

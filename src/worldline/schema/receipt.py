@@ -26,9 +26,10 @@ class Mode(StrEnum):
 class Receipt:
     """Made by the installing side from its own resident bytes; `source_root == target_root` is the claim.
 
-    Roots and digests are hex, BLAKE3-256. `epoch` is the owner's number that the commit brought into force. `pause_s` runs from
-    the last block boundary at the source to the moment at which the target was ready to generate. A receipt of a park or a
-    resume has the image on one side: its `source` or `target` is then the image's name.
+    Roots and digests are hex, BLAKE3-256. `epoch` is the owner's number that the commit brought into force.
+    `pause_s` runs from the last block boundary at the source to the moment at which the target was ready to
+    generate. A receipt of a park or a resume has the image on one side: its `source` or `target` is then the image's
+    name.
     """
 
     id: ReceiptId

@@ -1,9 +1,9 @@
 """The data plane's interface: how the bytes of one attempt reach the target's arena, and nothing else.
 
-An attempt has one link. The target *listens* with an arena of its own for this attempt (or, where the transport hands an
-arena over, with none); the source *connects* with its session's arena and the attempt's one-time key. Four facts are
-never confused: LANDED is what `Landed` says (the bytes are in the arena); VERIFIED is the digest lanes' word, COMMITTED the
-controller's, SOURCE_RELEASED the source host's.
+An attempt has one link. The target *listens* with an arena of its own for this attempt (or, where the transport
+hands an arena over, with none); the source *connects* with its session's arena and the attempt's one-time key. Four
+facts are never confused: LANDED is what `Landed` says (the bytes are in the arena); VERIFIED is the digest lanes'
+word, COMMITTED the controller's, SOURCE_RELEASED the source host's.
 
 All transports pass `worldline.testing.transports`.
 """
@@ -46,7 +46,9 @@ class RecordIn:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """These bytes of the target's arena were written (or are mapped) and are visible to every thread of this process."""
+    """These bytes of the target's arena were written (or are mapped) and are visible to every thread of this
+    process.
+    """
 
     extent: Extent
 
@@ -59,7 +61,9 @@ class Link(Protocol):
 
     @property
     def arena(self) -> ArenaBytes:
-        """At the source: the session's arena. At the target: the arena in which bytes land (after the connection is up)."""
+        """At the source: the session's arena. At the target: the arena in which bytes land (after the connection is
+        up).
+        """
         ...
 
     async def send(self, record: bytes) -> None:
@@ -69,9 +73,9 @@ class Link(Protocol):
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
         """Source only. Makes the arena's bytes at `extents` land at the same offsets of the target's arena.
 
-        Returns the bytes that crossed the link (0 where the arena itself was handed over) once the source's memory may be
-        rewritten. Success says nothing about the target. Raises `LinkCut`, or `TimedOut` after `deadline_s` from now, after
-        which the link is unusable.
+        Returns the bytes that crossed the link (0 where the arena itself was handed over) once the source's memory
+        may be rewritten. Success says nothing about the target. Raises `LinkCut`, or `TimedOut` after `deadline_s`
+        from now, after which the link is unusable.
         """
         ...
 
@@ -80,7 +84,9 @@ class Link(Protocol):
         ...
 
     async def fence(self) -> None:
-        """After it returns, this link writes nothing to the arena any more, whatever the other side does. Idempotent; closes the link."""
+        """After it returns, this link writes nothing to the arena any more, whatever the other side does.
+        Idempotent; closes the link.
+        """
         ...
 
 
@@ -89,11 +95,15 @@ class Listener(Protocol):
 
     @property
     def address(self) -> str:
-        """Where the source connects, as text that travels through the control plane. Loopback only, or a Unix socket."""
+        """Where the source connects, as text that travels through the control plane. Loopback only, or a Unix
+        socket.
+        """
         ...
 
     async def accept(self, deadline_s: float) -> Link:
-        """The link. A peer with a wrong key is turned away and waiting goes on. Raises `TimedOut` after `deadline_s` from now."""
+        """The link. A peer with a wrong key is turned away and waiting goes on. Raises `TimedOut` after `deadline_s`
+        from now.
+        """
         ...
 
     async def close(self) -> None:

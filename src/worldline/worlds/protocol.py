@@ -1,4 +1,5 @@
-"""What Worldline asks of an engine: a `World` holds weights and opens sessions, a `LiveWorld` is one session's engine side.
+"""What Worldline asks of an engine: a `World` holds weights and opens sessions, a `LiveWorld` is one session's
+engine side.
 
 An adapter is two small classes. It owns the loop, keeps every mutable thing per session, draws noise from a private
 generator and can lay its whole state out as a tree at any block boundary. The conformance suite in
@@ -37,7 +38,8 @@ class Partial:
 Tree: TypeAlias = (
     "Mapping[str, Tree] | Sequence[Tree] | torch.Tensor | Partial | torch.Generator | int | bool | str | None"
 )
-"""A session's state: nested dicts (string keys), lists and tuples of tensors, generators, ints, bools, strings and None.
+"""A session's state: nested dicts (string keys), lists and tuples of tensors, generators, ints, bools, strings and
+None.
 
 Floats are refused: a float that matters belongs in a tensor, where its bytes are exact.
 """
@@ -70,14 +72,16 @@ class LiveWorld(Protocol):
     def step(self, action: int) -> np.ndarray:
         """Generates exactly one block and returns its readout. On return the state is at a clean block boundary.
 
-        `action` is an index into the world's `actions` (for a text world: any token id, or -1 to let it go on by itself).
+        `action` is an index into the world's `actions` (for a text world: any token id, or -1 to let it go on by
+        itself).
         """
         ...
 
     def state(self) -> Tree:
         """Everything the next block depends on, each tensor resolved anew: no reference survives a step.
 
-        Paths are the keys and indices joined by `/`. Aliases stay aliases: two tensors over one storage are one segment.
+        Paths are the keys and indices joined by `/`. Aliases stay aliases: two tensors over one storage are one
+        segment.
         """
         ...
 
@@ -92,7 +96,9 @@ class World(Protocol):
     """Upper bound of a session's state, for admission and for the size of its arena (reserved, not touched)."""
 
     def facts(self) -> Mapping[str, str]:
-        """What of the engine decides the bits it computes: weights digest, configuration, versions. Part of the plan."""
+        """What of the engine decides the bits it computes: weights digest, configuration, versions. Part of the
+        plan.
+        """
         ...
 
     def open(self, seed: int, memory: Memory) -> LiveWorld:
@@ -102,9 +108,9 @@ class World(Protocol):
     def restore(self, tree: Tree, memory: Memory) -> LiveWorld:
         """The session whose state is `tree`, exactly as `state()` laid it out elsewhere.
 
-        Tensors that were allocated from `memory` are views of this session's arena and are bound as they are; all others are
-        the session's own to keep or copy from. Derived entries are absent and rebuilt. Must not consume randomness: the
-        generators in `tree` are already in their state.
+        Tensors that were allocated from `memory` are views of this session's arena and are bound as they are; all
+        others are the session's own to keep or copy from. Derived entries are absent and rebuilt. Must not consume
+        randomness: the generators in `tree` are already in their state.
         """
         ...
 
@@ -113,5 +119,7 @@ class WorldFactory(Protocol):
     """What the registry finds under a world's name."""
 
     def __call__(self, options: Options) -> World:
-        """Builds the engine. Raises `BadValue` for an option it does not know and `MissingExtra` for a missing package."""
+        """Builds the engine. Raises `BadValue` for an option it does not know and `MissingExtra` for a missing
+        package.
+        """
         ...
