@@ -1,0 +1,187 @@
+"""The record: who owns which session, what every move did, and the receipts. The one place where a commit happens.
+
+Invariant: a session's owner and epoch change only through `Store.commit`, which compares both with what the caller believed
+and writes the session, the journal's line and the receipt in one durable transaction, or nothing. What `commit` or
+`journal` returned from survives the loss of the process and of power.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from worldline.runtime.messages import Move, Session
+from worldline.schema.plan import Qualification
+from worldline.schema.receipt import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who may generate a session's blocks; `host` is None while it is parked, lost or closed."""
+
+    host: str | None
+    epoch: int
+
+    @classmethod
+    def of(cls, session: Session) -> Owner:
+        return cls(session.host, session.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transaction over one session: its next row, and what is written in the same breath.
+
+    `expected` is the owner that must still be in the record; None inserts a session that must not exist.
+    """
+
+    session: Session
+    expected: Owner | None
+    move: Move | None = None
+    receipt: Receipt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An idempotency key's row: the verb it was first used with, the id drawn for what the verb makes, the answer once known."""
+
+    key: str
+    verb: bytes
+    id: str
+    answer: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One start of a host's process, as last seen."""
+
+    host: str
+    generation: str
+
+
+class Store(Protocol):
+    """What the controller remembers. All stores pass `worldline.testing.stores`.
+
+    A method that raises anything but an error of `worldline.errors` has an unknown outcome: read before going on.
+    """
+
+    async def commit(self, change: Change) -> bool:
+        """The compare-and-swap. True: all of `change` is durable. False: the owner was another, nothing was written."""
+        ...
+
+    async def journal(self, move: Move) -> None:
+        """Adds the move's phase as a line, durably. The newest line of a move is what `move` answers."""
+        ...
+
+    async def session(self, session: str) -> Session | None: ...
+
+    async def sessions(self) -> list[Session]:
+        """All ever opened, oldest first."""
+        ...
+
+    async def move(self, move: str) -> Move | None: ...
+
+    async def moves(self, newest: int) -> list[Move]:
+        """The last `newest` that began, oldest first."""
+        ...
+
+    async def open_moves(self) -> list[Move]:
+        """Those whose newest line has no outcome."""
+        ...
+
+    async def receipt(self, receipt: str) -> Receipt | None: ...
+
+    async def claim(self, claim: Claim) -> Claim:
+        """The row of `claim.key`: `claim` itself if the key is new, else the older one, whatever its verb."""
+        ...
+
+    async def answer(self, key: str, answer: bytes) -> None:
+        """Completes a claim, durably."""
+        ...
+
+    async def release(self, key: str) -> None:
+        """Forgets a claim whose verb changed nothing."""
+        ...
+
+    async def qualify(self, qualification: Qualification) -> None:
+        """Records a pair of plans; the newest of a pair counts."""
+        ...
+
+    async def qualification(self, source_plan: str, target_plan: str) -> Qualification | None: ...
+
+    async def incarnations(self) -> list[Incarnation]: ...
+
+    async def remember(self, incarnation: Incarnation) -> None:
+        """Replaces what was known of the host."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryStore:
+    """A record that ends with its process, for tests and for fleets that live as long as a `with` block."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._lines: dict[str, list[Move]] = {}
+        self._receipts: dict[str, Receipt] = {}
+        self._claims: dict[str, Claim] = {}
+        self._qualifications: dict[tuple[str, str], Qualification] = {}
+        self._incarnations: dict[str, Incarnation] = {}
+
+    async def commit(self, change: Change) -> bool:
+        held = self._sessions.get(change.session.id)
+        if (None if held is None else Owner.of(held)) != change.expected:
+            return False
+        self._sessions[change.session.id] = change.session
+        if change.move is not None:
+            self._lines.setdefault(change.move.id, []).append(change.move)
+        if change.receipt is not None:
+            self._receipts[change.receipt.id] = change.receipt
+        return True
+
+    async def journal(self, move: Move) -> None:
+        self._lines.setdefault(move.id, []).append(move)
+
+    async def session(self, session: str) -> Session | None:
+        return self._sessions.get(session)
+
+    async def sessions(self) -> list[Session]:
+        return list(self._sessions.values())
+
+    async def move(self, move: str) -> Move | None:
+        lines = self._lines.get(move)
+        return lines[-1] if lines else None
+
+    async def moves(self, newest: int) -> list[Move]:
+        return [lines[-1] for lines in self._lines.values()][-newest:]
+
+    async def open_moves(self) -> list[Move]:
+        return [lines[-1] for lines in self._lines.values() if lines[-1].outcome is None]
+
+    async def receipt(self, receipt: str) -> Receipt | None:
+        return self._receipts.get(receipt)
+
+    async def claim(self, claim: Claim) -> Claim:
+        return self._claims.setdefault(claim.key, claim)
+
+    async def answer(self, key: str, answer: bytes) -> None:
+        held = self._claims[key]
+        self._claims[key] = Claim(key, held.verb, held.id, answer)
+
+    async def release(self, key: str) -> None:
+        self._claims.pop(key, None)
+
+    async def qualify(self, qualification: Qualification) -> None:
+        self._qualifications[(qualification.source_plan, qualification.target_plan)] = qualification
+
+    async def qualification(self, source_plan: str, target_plan: str) -> Qualification | None:
+        return self._qualifications.get((source_plan, target_plan))
+
+    async def incarnations(self) -> list[Incarnation]:
+        return list(self._incarnations.values())
+
+    async def remember(self, incarnation: Incarnation) -> None:
+        self._incarnations[incarnation.host] = incarnation
+
+    async def close(self) -> None:
+        """Nothing to release."""
