@@ -80,7 +80,7 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 OnMessage: TypeAlias = "Callable[[Peer, Any], Awaitable[object]]"
-"""Handles a request (its result is the answer, a `WorldlineError` the error answered) or a notice (its result is dropped)."""
+"""Handles a request (its result is the answer, a `WorldlineError` the error answered) or a notice (no answer)."""
 OnClosed: TypeAlias = "Callable[[Peer], Awaitable[None]]"
 
 
@@ -143,7 +143,7 @@ class Peer:
     def notify(self, message: object) -> None:
         """Queues a notice. A writer of many awaits `drain` between them.
 
-        Raises the error given at construction when the connection has ended, or ends now: the other side reads too slowly.
+        Raises the error given at construction when the connection has ended, or ends now because nobody reads.
         """
         self._send(Kind.NOTICE, 0, msgspec.msgpack.encode(message))
 
@@ -160,8 +160,8 @@ class Peer:
             await self._writer.wait_closed()
 
     async def run(self) -> None:
-        """Reads until the connection ends, then waits for the handlers of requests: work begun is finished, only its answer
-        is lost. Called once, by whoever made the peer.
+        """Reads until the connection ends, then waits for the handlers of requests: work begun is finished, only its
+        answer is lost. Called once, by whoever made the peer.
         """
         self._reading = asyncio.current_task()
         async with asyncio.TaskGroup() as handlers:
@@ -332,7 +332,7 @@ class Server:
 async def serve(path: Path, accepts: Any, on_message: OnMessage, on_closed: OnClosed | None = None) -> Server:
     """Listens at `path` (mode 0600, in a directory that only this user enters) for messages of the union `accepts`.
 
-    A stale socket file is replaced. Raises `BadValue` for a path that can't be used, also because another process listens.
+    A stale socket file is replaced. Raises `BadValue` for a path that can't be used or where another process listens.
     """
     server = Server(path, accepts, on_message, on_closed)
     await server.start()
@@ -356,8 +356,8 @@ class Connection(Peer):
 
 
 async def connect(path: Path, accepts: Any, on_message: OnMessage | None, gone: Unavailable) -> Connection:
-    """Connects to a server. `accepts` and `on_message` are for what the server sends by itself; `gone` is raised by calls
-    once the connection has ended, and here when nobody listens.
+    """Connects to a server. `accepts` and `on_message` are for what the server sends by itself. Calls raise `gone` once
+    the connection has ended, and so does this when nobody listens.
 
     A notice may be handled before the call that asked for it returns: prepare first, then ask.
     """
