@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SERIES = tuple(f"2.{minor}" for minor in range(13, 5, -1))  # newest first; the range of the extra `torch`
-CANDIDATES = ("torch==2.13.0", *(f"torch=={series}.*" for series in SERIES))
+CANDIDATES = ("torch==2.13.0", *(f"torch=={series}.*" for series in SERIES[1:]))
 EXIT_OK, EXIT_PIP_FAILED, EXIT_REFUSED = 0, 1, 3
 
 CUDA_PACKAGE = re.compile(r"^(nvidia-|cuda-|triton$|pytorch-triton)")
@@ -89,7 +89,7 @@ def decide(ask: Callable[[str], Plan | None], *, cuda_welcome: bool) -> Install 
         plan = ask(requirement)
         torch = next((package for package in plan or () if package.name.lower() == "torch"), None)
         if plan is None or torch is None:
-            reasons.append(f"{requirement}: not offered")
+            reasons.append(f"{requirement}: not offered, or at odds with the pins")
             continue
         cuda = [package.name for package in plan if package.is_cuda]
         if not cuda or cuda_welcome:

