@@ -63,6 +63,9 @@ class SessionFacts(msgspec.Struct, frozen=True):
     frozen: bool
     plan: Plan
     block_ms_median: float | None
+    readout: Readout
+    actions: list[str]
+    """The world's, which the controller keeps in its record for the page and for clients."""
     poisoned: str | None = None
 
 
@@ -266,6 +269,8 @@ class Attach(Message, frozen=True):
     frames: bool = True
     raw: bool = False
     """Also send the raw readout bytes (proofs), not only the encoded ones."""
+    after: int | None = None
+    """First send again the blocks after this one, as far as the host still has them: for a connection that was lost."""
 
 
 class Detach(Message, frozen=True):
@@ -406,6 +411,12 @@ class Keyed(Message, frozen=True):
 
     key: str
     verb: OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest
+
+
+class Qualify(Message, frozen=True):
+    """-> None. Records a pair of plans measured for T1; the newest of an ordered pair counts."""
+
+    qualification: Qualification
 
 
 class Subscribe(Message, frozen=True):
