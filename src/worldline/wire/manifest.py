@@ -1,0 +1,175 @@
+"""A manifest as JSON, strictly typed both ways; the wire and the image file share this form.
+
+Field names are those of `schema.layout`; a write rule is an object with its name in `rule`. What is decoded here is
+well formed and within limits, and no more: whether a manifest makes sense for an arena is checked by whoever uses it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias, assert_never
+
+from msgspec import Meta
+
+from worldline.errors import Malformed
+from worldline.schema.inventory import Append, Free, Kind, Once, Realloc, Ring, Roll, Static, WriteRule
+from worldline.schema.layout import (
+    LEAF_BYTES_MAX,
+    LEAF_BYTES_MIN,
+    SEGMENTS_MAX,
+    VIEWS_MAX,
+    Layout,
+    Manifest,
+    Placement,
+    Segment,
+    View,
+)
+from worldline.wire.body import Body, Count, decode_json, encode_json
+from worldline.wire.framing import HEADER_BYTES, RECORD_BYTES_MAX
+
+NAME_CHARS_MAX = 1024
+DIMS_MAX = 32
+MANIFEST_BYTES_MAX = RECORD_BYTES_MAX - HEADER_BYTES
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+Dim: TypeAlias = Annotated[int, Meta(ge=-DIMS_MAX, lt=DIMS_MAX)]
+Dims: TypeAlias = Annotated[tuple[Count, ...], Meta(max_length=DIMS_MAX)]
+
+
+class RollBody(Body, frozen=True, tag_field="rule", tag="roll"):
+    dim: Dim
+    shift: Count
+    keep: Count
+
+
+class RingBody(Body, frozen=True, tag_field="rule", tag="ring"):
+    dim: Dim
+    slot: Count
+
+
+class AppendBody(Body, frozen=True, tag_field="rule", tag="append"):
+    dim: Dim
+
+
+class ReallocBody(Body, frozen=True, tag_field="rule", tag="realloc"):
+    pass
+
+
+class OnceBody(Body, frozen=True, tag_field="rule", tag="once"):
+    pass
+
+
+class StaticBody(Body, frozen=True, tag_field="rule", tag="static"):
+    pass
+
+
+class FreeBody(Body, frozen=True, tag_field="rule", tag="free"):
+    pass
+
+
+RuleBody: TypeAlias = RollBody | RingBody | AppendBody | ReallocBody | OnceBody | StaticBody | FreeBody
+
+
+class SegmentBody(Body, frozen=True):
+    name: Name
+    nbytes: Count
+    kind: Kind
+    write: RuleBody
+
+
+class ViewBody(Body, frozen=True):
+    path: Name
+    dtype: Annotated[str, Meta(min_length=1, max_length=32)]
+    shape: Dims
+    strides: Dims
+    segment: Annotated[int, Meta(ge=0, lt=SEGMENTS_MAX)]
+    offset_bytes: Count
+
+
+class PlacementBody(Body, frozen=True):
+    offset: Count
+    capacity: Count
+    resident: bool
+
+
+class LayoutBody(Body, frozen=True):
+    segments: Annotated[list[SegmentBody], Meta(max_length=SEGMENTS_MAX)]
+    views: Annotated[list[ViewBody], Meta(max_length=VIEWS_MAX)]
+    leaf_bytes: Annotated[int, Meta(ge=LEAF_BYTES_MIN, le=LEAF_BYTES_MAX)]
+
+
+class ManifestBody(Body, frozen=True):
+    """The JSON form of a `Manifest`, to be a field of a larger body."""
+
+    layout: LayoutBody
+    placements: Annotated[list[PlacementBody], Meta(max_length=SEGMENTS_MAX)]
+    block: Count
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest as JSON. Raises `Malformed` where no reader would take it."""
+    return encode_json(manifest_to_body(manifest), MANIFEST_BYTES_MAX)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The manifest that `encode_manifest` wrote. Raises `Malformed`."""
+    return manifest_from_body(decode_json(data, ManifestBody, MANIFEST_BYTES_MAX))
+
+
+def manifest_to_body(manifest: Manifest) -> ManifestBody:
+    """The JSON form; limits are checked when it is encoded."""
+    layout = manifest.layout
+    segments = [SegmentBody(s.name, s.nbytes, s.kind, _rule_to_body(s.write)) for s in layout.segments]
+    views = [ViewBody(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views]
+    placements = [PlacementBody(p.offset, p.capacity, p.resident) for p in manifest.placements]
+    return ManifestBody(LayoutBody(segments, views, layout.leaf_bytes), placements, manifest.block)
+
+
+def manifest_from_body(body: ManifestBody) -> Manifest:
+    """The manifest of a decoded form. Raises `Malformed` when segments and placements don't pair up."""
+    layout = body.layout
+    if len(body.placements) != len(layout.segments):
+        raise Malformed(f"a manifest has {len(layout.segments)} segments and {len(body.placements)} placements")
+    segments = tuple(Segment(s.name, s.nbytes, s.kind, _rule_from_body(s.write)) for s in layout.segments)
+    views = tuple(View(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views)
+    placements = tuple(Placement(p.offset, p.capacity, p.resident) for p in body.placements)
+    return Manifest(Layout(segments, views, layout.leaf_bytes), placements, body.block)
+
+
+def _rule_to_body(rule: WriteRule) -> RuleBody:
+    match rule:
+        case Roll(dim, shift, keep):
+            return RollBody(dim, shift, keep)
+        case Ring(dim, slot):
+            return RingBody(dim, slot)
+        case Append(dim):
+            return AppendBody(dim)
+        case Realloc():
+            return ReallocBody()
+        case Once():
+            return OnceBody()
+        case Static():
+            return StaticBody()
+        case Free():
+            return FreeBody()
+        case _:
+            assert_never(rule)
+
+
+def _rule_from_body(body: RuleBody) -> WriteRule:
+    match body:
+        case RollBody():
+            return Roll(body.dim, body.shift, body.keep)
+        case RingBody():
+            return Ring(body.dim, body.slot)
+        case AppendBody():
+            return Append(body.dim)
+        case ReallocBody():
+            return Realloc()
+        case OnceBody():
+            return Once()
+        case StaticBody():
+            return Static()
+        case FreeBody():
+            return Free()
+        case _:
+            assert_never(body)
