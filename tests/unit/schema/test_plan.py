@@ -1,0 +1,18 @@
+"""A plan mismatch names what differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from worldline.schema.plan import Plan
+
+PLAN = Plan("reference", (("capability", "AVX2"), ("torch", "2.13.0")), canary="aa", digest="d1")
+
+
+def test_equal_plans_have_no_differences() -> None:
+    assert PLAN.differences(replace(PLAN)) == ()
+
+
+def test_each_fact_that_differs_is_named() -> None:
+    other = replace(PLAN, facts=(("capability", "DEFAULT"), ("threads", "1")), canary="bb", world="lm")
+    assert PLAN.differences(other) == ("world", "capability", "threads", "torch", "canary")
