@@ -15,34 +15,25 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import numpy as np
 
 from worldline.schema.inventory import Rule
+from worldline.snapshot.tree import Partial, Tree
 
 if TYPE_CHECKING:
     import torch
 
+__all__ = [
+    "LiveWorld",
+    "Memory",
+    "OptionValue",
+    "Options",
+    "Partial",
+    "Readout",
+    "Tree",
+    "World",
+    "WorldFactory",
+]
+
 OptionValue: TypeAlias = str | int | float | bool
 Options: TypeAlias = Mapping[str, OptionValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """A tensor of which only the first `stop` rows along `dim` are state; the rest is unwritten memory and never read.
-
-    It is neither hashed nor moved: after a restore the rest is zero.
-    """
-
-    tensor: torch.Tensor
-    dim: int
-    stop: int
-
-
-Tree: TypeAlias = (
-    "Mapping[str, Tree] | Sequence[Tree] | torch.Tensor | Partial | torch.Generator | int | bool | str | None"
-)
-"""A session's state: nested dicts (string keys), lists and tuples of tensors, generators, ints, bools, strings and
-None.
-
-Floats are refused: a float that matters belongs in a tensor, where its bytes are exact.
-"""
 
 
 class Memory(Protocol):

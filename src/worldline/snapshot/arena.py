@@ -1,0 +1,221 @@
+"""One session's memory behind a file descriptor: a sparse memfd, mapped once.
+
+Invariants:
+- The size never changes: the memfd is sealed against growing and shrinking, so no peer can make a reader fault.
+- `close` is a fence. When it returns, no address of this process reaches the memfd any more, whoever still holds
+  tensors or memoryviews over the arena: their addresses then hold private zeros. (A plain `munmap` would make a late
+  writer crash the host; waiting for the last tensor would leave it writing into memory that another host owns by
+  then.) The addresses themselves are given back when the last such view is collected.
+- A handed-over arena is attached without write access, and gets it by `allow_writes`, once its epoch is in force.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+from typing import Self
+
+import numpy as np
+
+from worldline.errors import Malformed
+from worldline.schema.layout import Extent
+
+PAGE_BYTES = mmap.PAGESIZE
+CAPACITY_BYTES_MAX = 1 << 46
+
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+_MADV_POPULATE_READ = 22
+_MADV_POPULATE_WRITE = 23
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_libc.mprotect.restype = ctypes.c_int
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+class Arena:
+    """`capacity` bytes behind `fd`. Made by `create` or `attach`; any thread may read it."""
+
+    def __init__(self, fd: int, capacity: int, *, writable: bool) -> None:
+        """Takes `fd` over. Use `create` or `attach`."""
+        self._fd = fd
+        self._capacity = capacity
+        self._writable = writable
+        # The range is reserved by a mapping of Python's, which lives as long as a view of it does; the memfd is put
+        # over it. (Mapped by Python itself, the memfd would stay open inside the mapping object until the last view
+        # is gone.) lf._range = mmap.mmap(-1, capacity, flags=_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self._view: memoryview | None = memoryview(self._range)
+        self._address = int(np.frombuffer(self._range, np.uint8, 1).__array_interface__["data"][0])
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._map(protection, mmap.MAP_SHARED, fd)
+
+    @classmethod
+    def create(cls, capacity: int, name: str) -> Self:
+        """A new arena of zeros that costs memory only where it is touched. `capacity` is rounded up to whole
+        pages.
+        """
+        if not 0 < capacity <= CAPACITY_BYTES_MAX:
+            raise ValueError(f"an arena of {capacity} bytes")
+        capacity = -(-capacity // PAGE_BYTES) * PAGE_BYTES
+        fd = os.memfd_create(f"worldline-{name}"[:200], os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, capacity)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            return cls(fd, capacity, writable=True)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def attach(cls, fd: int, capacity: int, *, writable: bool) -> Self:
+        """Maps the arena behind `fd`, which stays the caller's (it is duplicated).
+
+        Raises `Malformed` when `fd` is not a sealed memfd of exactly `capacity` bytes: an unsealed one could be cut
+        by its owner, and reading it would then kill this process.
+        """
+        try:
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        except OSError as error:
+            raise Malformed("what was handed over is not an arena: it has no seals", errno=error.errno) from error
+        size = os.fstat(fd).st_size
+        if seals & _SEALS != _SEALS or size != capacity or not 0 < capacity <= CAPACITY_BYTES_MAX:
+            raise Malformed("the arena handed over is not a sealed one of the size named", size=size, capacity=capacity)
+        own = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
+        try:
+            return cls(own, capacity, writable=writable)
+        except BaseException:
+            os.close(own)
+            raise
+
+    @property
+    def fd(self) -> int:
+        """The memfd. Raises `ValueError` after `close`."""
+        if self._view is None:
+            raise ValueError("the arena is closed")
+        return self._fd
+
+    @property
+    def capacity(self) -> int:
+        """Bytes, a multiple of the page size."""
+        return self._capacity
+
+    @property
+    def address(self) -> int:
+        """Where byte 0 lies in this process."""
+        return self._address
+
+    @property
+    def writable(self) -> bool:
+        """Whether this process may write."""
+        return self._writable
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._view is None
+
+    def bytes_at(self, extent: Extent) -> memoryview:
+        """The bytes themselves, no copy; read-only where the arena is. Raises `ValueError` outside the arena or
+        after `close`.
+        """
+        if self._view is None:
+            raise ValueError("the arena is closed")
+        end = extent.offset + extent.nbytes
+        if not 0 <= extent.offset <= end <= self._capacity:
+            raise ValueError(f"{extent} is outside an arena of {self._capacity} bytes")
+        view = self._view[extent.offset : end]
+        return view if self._writable else view.toreadonly()
+
+    def zero(self, extent: Extent) -> None:
+        """Makes the bytes zero; whole pages of them are given back to the system."""
+        view = self.bytes_at(extent)
+        first = -(-extent.offset // PAGE_BYTES) * PAGE_BYTES
+        last = (extent.offset + extent.nbytes) // PAGE_BYTES * PAGE_BYTES
+        if not self._writable:
+            raise ValueError("the arena is read-only")
+        octets = np.frombuffer(view, np.uint8)
+        if last <= first:
+            octets[:] = 0
+            return
+        octets[: first - extent.offset] = 0
+        octets[last - extent.offset :] = 0
+        self._range.madvise(mmap.MADV_REMOVE, first, last - first)
+
+    def allow_writes(self) -> None:
+        """Gives a read-only mapping write access in place, with nothing faulted in anew. Only for the owner in
+        force.
+        """
+        if self._view is None:
+            raise ValueError("the arena is closed")
+        if _libc.mprotect(self._address, self._capacity, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect of an arena")
+        self._writable = True
+
+    def advise_huge(self) -> bool:
+        """Asks for huge pages; False where the system has none for shared memory."""
+        try:
+            self._range.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            return False
+        return True
+
+    def touch(self, extent: Extent) -> None:
+        """Faults the pages in, so that a later freeze does not pay for it. Costs memory where the arena was still a
+        hole.
+        """
+        view = self.bytes_at(extent)
+        if extent.nbytes == 0:
+            return
+        first = extent.offset // PAGE_BYTES * PAGE_BYTES
+        option = _MADV_POPULATE_WRITE if self._writable else _MADV_POPULATE_READ
+        try:
+            self._range.madvise(option, first, extent.offset + extent.nbytes - first)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # EINVAL: a system before Linux 5.14
+                raise
+            np.frombuffer(view, np.uint8)[::PAGE_BYTES].max()
+
+    def resident_bytes(self) -> int:
+        """Memory that the arena takes in the whole system, whoever has mapped it."""
+        return os.fstat(self.fd).st_blocks * 512
+
+    def close(self) -> None:
+        """Fences this process off the arena and gives its part of the memory back, whatever views still exist.
+        Idempotent.
+        """
+        if self._view is None:
+            return
+        self._map(mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1)
+        self._view = None
+        self._writable = False
+        os.close(self._fd)
+        del self._range
+
+    def _map(self, protection: int, flags: int, fd: int) -> None:
+        got = _libc.mmap(self._address, self._capacity, protection, flags | _MAP_FIXED, fd, 0)
+        if got != self._address:
+            raise OSError(ctypes.get_errno(), "mmap of an arena")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_view", None) is not None:
+            self.close()

@@ -1,0 +1,148 @@
+"""Leaf digests, the layout's digest and the content root.
+
+    leaf    XXH3-128 of the leaf's bytes where they lie, 16 bytes, canonical (big-endian) order
+    layout  BLAKE3-256 of the layout's canonical JSON, placements left out
+    root    BLAKE3-256 of `ROOT_DOMAIN`, the layout digest, the leaf count (u64 little-endian), the leaf digests in
+    order
+
+Two states have one root exactly when their layouts and bytes are equal, wherever they lie. The octets are in
+docs/format.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from blake3 import blake3
+from xxhash import xxh3_128_digest
+
+from worldline.schema.inventory import Kind, Once, Static
+from worldline.schema.layout import Extent, Layout, Manifest, Placement, Segment
+
+DIGEST_BYTES = 16
+ROOT_BYTES = 32
+ROOT_DOMAIN = b"worldline root 1\0"
+
+
+class BytesAt(Protocol):
+    """Memory that can be read in place: an arena, an image."""
+
+    def bytes_at(self, extent: Extent) -> memoryview:
+        """The bytes, format `B`."""
+        ...
+
+
+def leaf_digests(arena: BytesAt, extents: Iterable[Extent]) -> list[bytes]:
+    """The digest of each extent, 16 bytes each, in order. The hash releases the GIL."""
+    bytes_at = arena.bytes_at
+    return [xxh3_128_digest(bytes_at(extent)) for extent in extents]
+
+
+def canonical_layout(layout: Layout) -> bytes:
+    """The layout as the JSON that is digested: sorted keys, no white space, ASCII; no kinds, no write rules, no
+    placements.
+    """
+    facts = {
+        "leaf_bytes": layout.leaf_bytes,
+        "segments": [{"name": segment.name, "nbytes": segment.nbytes} for segment in layout.segments],
+        "views": [
+            {
+                "dtype": view.dtype,
+                "offset_bytes": view.offset_bytes,
+                "path": view.path,
+                "segment": view.segment,
+                "shape": list(view.shape),
+                "strides": list(view.strides),
+            }
+            for view in layout.views
+        ],
+    }
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def layout_digest(layout: Layout) -> bytes:
+    """32 bytes that name the layout."""
+    return blake3(canonical_layout(layout)).digest()
+
+
+def root(layout: bytes, digests: Sequence[bytes]) -> bytes:
+    """The content root, 32 bytes, of a layout digest and the leaf digests in canonical order."""
+    assert len(layout) == ROOT_BYTES, "a layout digest has 32 bytes"
+    assert all(len(digest) == DIGEST_BYTES for digest in digests), "a leaf digest has 16 bytes"
+    hasher = blake3(ROOT_DOMAIN)
+    hasher.update(layout)
+    hasher.update(len(digests).to_bytes(8, "little"))
+    hasher.update(b"".join(digests))
+    return hasher.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Digested:
+    """A state's leaf digests as they were read at its boundary. `digests[i]` belongs to the i-th of
+    `manifest.leaves()`.
+    """
+
+    manifest: Manifest
+    digests: tuple[bytes, ...]
+
+    @property
+    def root(self) -> bytes:
+        """The content root."""
+        return root(layout_digest(self.manifest.layout), self.digests)
+
+
+def digest_state(arena: BytesAt, manifest: Manifest) -> Digested:
+    """Reads every byte of the state where it lies."""
+    return Digested(manifest, tuple(leaf_digests(arena, manifest.leaves())))
+
+
+def digest_changes(arena: BytesAt, manifest: Manifest, before: Digested) -> Digested:
+    """As `digest_state`, but segments that by their declared rule can't have changed since `before` are not read
+    again.
+
+    That are constant and `Static` segments, and `Once` segments that had been written (a leaf was not all zeros), if
+    name, size and place are unchanged. It believes the declaration: a write against the rule goes unseen here, so a
+    seal that must prove resident bytes, and a witness that must catch a flipped bit, use `digest_state`.
+    """
+    if before.manifest.layout.leaf_bytes != manifest.layout.leaf_bytes:
+        return digest_state(arena, manifest)
+    step = manifest.layout.leaf_bytes
+    settled: dict[tuple[str, int, Placement], tuple[bytes, ...]] = {}
+    start = 0
+    for segment, placement in _placed(before.manifest):
+        count = -(-segment.nbytes // step)
+        settled[segment.name, segment.nbytes, placement] = before.digests[start : start + count]
+        start += count
+    digests: list[bytes] = []
+    for segment, placement in _placed(manifest):
+        known = settled.get((segment.name, segment.nbytes, placement))
+        if known is not None and _is_settled(segment, step, known):
+            digests.extend(known)
+        else:
+            digests.extend(leaf_digests(arena, leaves_of(segment, placement, step)))
+    return Digested(manifest, tuple(digests))
+
+
+def leaves_of(segment: Segment, placement: Placement, leaf_bytes: int) -> list[Extent]:
+    """The leaves of one placed segment, the last one shorter."""
+    return [
+        Extent(placement.offset + start, min(leaf_bytes, segment.nbytes - start))
+        for start in range(0, segment.nbytes, leaf_bytes)
+    ]
+
+
+def _placed(manifest: Manifest) -> Iterable[tuple[Segment, Placement]]:
+    return zip(manifest.layout.segments, manifest.placements, strict=True)
+
+
+def _is_settled(segment: Segment, step: int, known: tuple[bytes, ...]) -> bool:
+    if segment.kind is Kind.CONST or isinstance(segment.write, Static):
+        return True
+    if not isinstance(segment.write, Once):
+        return False
+    zeros = xxh3_128_digest(bytes(step))
+    tail = xxh3_128_digest(bytes(segment.nbytes - step * (len(known) - 1)))
+    return any(digest != (tail if index == len(known) - 1 else zeros) for index, digest in enumerate(known))
