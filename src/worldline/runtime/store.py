@@ -1,8 +1,8 @@
 """The record: who owns which session, what every move did, and the receipts. The one place where a commit happens.
 
-Invariant: a session's owner and epoch change only through `Store.commit`, which compares both with what the caller believed
-and writes the session, the journal's line and the receipt in one durable transaction, or nothing. What `commit` or
-`journal` returned from survives the loss of the process and of power.
+Invariant: a session's owner and epoch change only through `Store.commit`, which compares both with what the caller
+believed and writes the session, the journal's line and the receipt in one durable transaction, or nothing. What
+`commit` or `journal` returned from survives the loss of the process and of power.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ class Change:
     """One transaction over one session: its next row, and what is written in the same breath.
 
     `expected` is the owner that must still be in the record; None inserts a session that must not exist.
+    `phase_expected`, where given, must be the phase of the newest line of `move`.
     """
 
     session: Session
     expected: Owner | None
     move: Move | None = None
+    phase_expected: str | None = None
     receipt: Receipt | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An idempotency key's row: the verb it was first used with, the id drawn for what the verb makes, the answer once known."""
+    """An idempotency key's row: the verb it was first used with, the id drawn for what that makes, and its answer."""
 
     key: str
     verb: bytes
@@ -52,10 +54,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """One start of a host's process, as last seen."""
+    """One start of a host's process, as last seen. `born` is the start time that the kernel keeps of the process, in
+    ticks.
+    """
 
     host: str
     generation: str
+    pid: int
+    born: int
 
 
 class Store(Protocol):
@@ -65,7 +71,9 @@ class Store(Protocol):
     """
 
     async def commit(self, change: Change) -> bool:
-        """The compare-and-swap. True: all of `change` is durable. False: the owner was another, nothing was written."""
+        """The compare-and-swap. True: all of `change` is durable. False: owner or phase was another, nothing was
+        written.
+        """
         ...
 
     async def journal(self, move: Move) -> None:
@@ -132,6 +140,10 @@ class MemoryStore:
         held = self._sessions.get(change.session.id)
         if (None if held is None else Owner.of(held)) != change.expected:
             return False
+        if change.move is not None and change.phase_expected is not None:
+            newest = await self.move(change.move.id)
+            if newest is None or newest.phase != change.phase_expected:
+                return False
         self._sessions[change.session.id] = change.session
         if change.move is not None:
             self._lines.setdefault(change.move.id, []).append(change.move)

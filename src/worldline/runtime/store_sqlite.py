@@ -27,7 +27,8 @@ LOCK_WAIT_S = 5.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sessions (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, host TEXT, epoch INTEGER NOT NULL, body BLOB NOT NULL
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, host TEXT, epoch INTEGER NOT NULL,
+    body BLOB NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS journal (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, move TEXT NOT NULL, session TEXT NOT NULL, phase TEXT NOT NULL, outcome TEXT,
@@ -35,7 +36,8 @@ CREATE TABLE IF NOT EXISTS journal (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS journal_by_move ON journal (move, seq);
 CREATE TABLE IF NOT EXISTS moves (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, outcome TEXT, line INTEGER NOT NULL REFERENCES journal (seq)
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, outcome TEXT,
+    line INTEGER NOT NULL REFERENCES journal (seq)
 ) STRICT;
 CREATE INDEX IF NOT EXISTS moves_open ON moves (seq) WHERE outcome IS NULL;
 CREATE TABLE IF NOT EXISTS receipts (id TEXT PRIMARY KEY, session TEXT NOT NULL, body BLOB NOT NULL) STRICT;
@@ -45,7 +47,9 @@ CREATE TABLE IF NOT EXISTS keys (
 CREATE TABLE IF NOT EXISTS qualifications (
     source_plan TEXT NOT NULL, target_plan TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (source_plan, target_plan)
 ) STRICT;
-CREATE TABLE IF NOT EXISTS hosts (host TEXT PRIMARY KEY, generation TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS hosts (
+    host TEXT PRIMARY KEY, generation TEXT NOT NULL, pid INTEGER NOT NULL, born INTEGER NOT NULL
+) STRICT;
 """
 
 _NEWEST = "SELECT journal.body FROM moves JOIN journal ON journal.seq = moves.line"
@@ -62,7 +66,9 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
-        """Opens or makes the file. Raises `VersionUnknown` for a newer schema, `Malformed` for a file that is no record."""
+        """Opens or makes the file. Raises `VersionUnknown` for a newer schema, `Malformed` for a file of another
+        kind.
+        """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
         try:
             connection = await asyncio.get_running_loop().run_in_executor(thread, _connect, path)
@@ -113,12 +119,12 @@ class SqliteStore:
         return _one(Qualification, await self._read(query, source_plan, target_plan))
 
     async def incarnations(self) -> list[Incarnation]:
-        rows = await self._read("SELECT host, generation FROM hosts ORDER BY host")
-        return [Incarnation(str(host), str(generation)) for host, generation in rows]
+        rows = await self._read("SELECT host, generation, pid, born FROM hosts ORDER BY host")
+        return [Incarnation(*msgspec.convert(row, tuple[str, str, int, int])) for row in rows]
 
     async def remember(self, incarnation: Incarnation) -> None:
-        row = (incarnation.host, incarnation.generation)
-        await self._write(lambda db: db.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?)", row))
+        row = (incarnation.host, incarnation.generation, incarnation.pid, incarnation.born)
+        await self._write(lambda db: db.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?)", row))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
@@ -152,7 +158,9 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
         _check_version(db, path)
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLES} INSERT OR IGNORE INTO meta VALUES ('schema', {SCHEMA_VERSION}); COMMIT;")
+        db.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} INSERT OR IGNORE INTO meta VALUES ('schema', {SCHEMA_VERSION}); COMMIT;"
+        )
     except sqlite3.DatabaseError as error:
         db.close()
         raise Malformed(f"{path.name} is not a readable record: {error}", file=path.name) from error
@@ -176,6 +184,10 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
 
 def _commit(db: sqlite3.Connection, change: Change) -> bool:
     session = change.session
+    if change.move is not None and change.phase_expected is not None:
+        query = "SELECT phase FROM moves JOIN journal ON journal.seq = moves.line WHERE moves.id = ?"
+        if db.execute(query, (change.move.id,)).fetchone() != (change.phase_expected,):
+            return False
     body = msgspec.json.encode(session)
     if change.expected is None:
         written = db.execute(

@@ -1,8 +1,8 @@
 """What every record must do. Derive a test class from `StoreSuite` and give it a fixture `store`.
 
-    class TestMyStore(StoreSuite):
-        @pytest.fixture
-        async def store(self, tmp_path): ...
+class TestMyStore(StoreSuite):
+    @pytest.fixture
+    async def store(self, tmp_path): ...
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class StoreSuite:
         await store.commit(Change(a_session(), expected=None))
         moved = a_session(host="b", epoch=2)
         for wrong in (Owner("b", 1), Owner("a", 2), Owner(None, 1)):
-            assert not await store.commit(Change(moved, wrong, a_move(), a_receipt()))
+            assert not await store.commit(Change(moved, wrong, a_move(), None, a_receipt()))
         assert await store.session("s1") == a_session()
         assert await store.commit(Change(moved, Owner("a", 1)))
         assert not await store.commit(Change(moved, Owner("a", 1)))
@@ -122,14 +122,27 @@ class StoreSuite:
 
     async def test_a_lost_swap_writes_neither_journal_nor_receipt(self, store: Store) -> None:
         await store.commit(Change(a_session(), expected=None))
-        await store.commit(Change(a_session(host="b", epoch=2), Owner("a", 9), a_move(phase="COMMITTED"), a_receipt()))
+        await store.commit(
+            Change(a_session(host="b", epoch=2), Owner("a", 9), a_move(phase="COMMITTED"), None, a_receipt())
+        )
         assert await store.move("m1") is None
         assert await store.receipt("r1") is None
+
+    async def test_a_swap_can_ask_for_the_phase_of_its_move(self, store: Store) -> None:
+        await store.commit(Change(a_session(), expected=None))
+        change = Change(a_session(host="b", epoch=2), Owner("a", 1), a_move(phase="COMMITTED"), "BEGUN", a_receipt())
+        assert not await store.commit(change)
+        await store.journal(a_move(phase="BEGUN"))
+        await store.journal(a_move(phase="ABORTED"))
+        assert not await store.commit(change)
+        assert await store.session("s1") == a_session()
+        await store.journal(a_move(phase="BEGUN"))
+        assert await store.commit(change)
 
     async def test_a_commit_writes_owner_journal_and_receipt_together(self, store: Store) -> None:
         await store.commit(Change(a_session(), expected=None))
         committed = a_move(phase="COMMITTED")
-        assert await store.commit(Change(a_session(host="b", epoch=2), Owner("a", 1), committed, a_receipt()))
+        assert await store.commit(Change(a_session(host="b", epoch=2), Owner("a", 1), committed, None, a_receipt()))
         assert await store.session("s1") == a_session(host="b", epoch=2)
         assert await store.move("m1") == committed
         assert await store.receipt("r1") == a_receipt()
@@ -147,7 +160,9 @@ class StoreSuite:
         for phase in ("BEGUN", "PREPARED"):
             await store.journal(a_move(phase=phase))
         await store.journal(a_move("m2", phase="BEGUN"))
-        last = replace(a_move(phase="ABORTED", outcome="refused"), error={"code": "CORRUPT", "sentence": "x", "facts": {}})
+        last = replace(
+            a_move(phase="ABORTED", outcome="refused"), error={"code": "CORRUPT", "sentence": "x", "facts": {}}
+        )
         await store.journal(last)
         assert await store.move("m1") == last
         assert [move.id for move in await store.open_moves()] == ["m2"]
@@ -187,9 +202,9 @@ class StoreSuite:
 
     async def test_a_host_has_one_incarnation(self, store: Store) -> None:
         for generation in ("g1", "g2"):
-            await store.remember(Incarnation("a", generation))
-        await store.remember(Incarnation("b", "g3"))
-        assert await store.incarnations() == [Incarnation("a", "g2"), Incarnation("b", "g3")]
+            await store.remember(Incarnation("a", generation, 11, 12))
+        await store.remember(Incarnation("b", "g3", 21, 22))
+        assert await store.incarnations() == [Incarnation("a", "g2", 11, 12), Incarnation("b", "g3", 21, 22)]
 
 
 class LostReplyStore:
