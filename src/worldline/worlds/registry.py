@@ -1,0 +1,79 @@
+"""Worlds by name: a table of those that ship, entry points of the group `worldline.worlds` for others.
+
+Asking for a name imports its module and nothing else does, so listing worlds needs no torch. There is no fallback: a
+world that can't be built is an error that says what is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+
+from worldline.errors import BadValue, MissingExtra, UnknownWorld
+from worldline.worlds.protocol import Options, World, WorldFactory
+
+ENTRY_POINTS = "worldline.worlds"
+SHIPPED: Mapping[str, str] = {
+    "reference": "worldline.worlds.reference.world:ReferenceWorld",
+    "load": "worldline.worlds.load:LoadWorld",
+    "lm": "worldline.worlds.lm:LmWorld",
+}
+"""Name -> `module:factory`."""
+
+EXTRA_OF_WORLD = {"lm": "lm"}
+"""The extra of this package that a shipped world needs; `torch` where it isn't listed."""
+
+_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+
+
+def known_worlds() -> tuple[str, ...]:
+    """Names that `build_world` takes, sorted. Imports no world."""
+    return tuple(sorted(SHIPPED.keys() | _plugged().keys()))
+
+
+def build_world(name: str, options: Options) -> World:
+    """The engine named `name`, or the one at `module:factory` where `name` has a colon.
+
+    Raises `UnknownWorld` with the known names, `MissingExtra` with what to install, `BadValue` for an option.
+    """
+    return find_factory(name)(options)
+
+
+def find_factory(name: str) -> WorldFactory:
+    """What builds the world `name`. Raises `UnknownWorld` and `MissingExtra`."""
+    target = name if ":" in name else (dict(_plugged()) | dict(SHIPPED)).get(name)
+    if target is None:
+        known = ", ".join(known_worlds())
+        raise UnknownWorld(f"there is no world {name[:80]!r}; known are {known}", world=name[:80], known=known)
+    if _TARGET.match(target) is None:
+        raise BadValue(f"{target[:120]!r} is not `module:factory`", world=name[:80])
+    module, attribute = target.split(":")
+    factory: WorldFactory | None = getattr(_import(name, module), attribute, None)
+    if factory is None:
+        raise UnknownWorld(f"module {module} has no {attribute!r}", world=name)
+    return factory
+
+
+def _plugged() -> Mapping[str, str]:
+    """Worlds of other packages. A name that ships here stays ours."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _import(name: str, module: str) -> object:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        if module == missing or module.startswith(f"{missing}."):
+            raise UnknownWorld(f"world {name!r} names module {module}, which is not installed", world=name) from error
+        raise missing_extra(name, missing) from error
+
+
+def missing_extra(world: str, package: str) -> MissingExtra:
+    """The error for a shipped or foreign world whose module imports a package that is not installed."""
+    advice = (
+        f"pip install 'worldline[{EXTRA_OF_WORLD.get(world, 'torch')}]'" if world in SHIPPED else f"install {package!r}"
+    )
+    return MissingExtra(f"world {world!r} needs the package {package!r}: {advice}", world=world, package=package)
