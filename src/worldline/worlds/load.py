@@ -1,9 +1,9 @@
 """The load world: Matrix-Game-2's state and write rules without its weights, at any scale.
 
 Every tensor has the real shape, dtype and way of being written: windows rolled in place, caches of layers that are
-never written, entries re-bound once, a feature list re-allocated every block, horizons drawn at open. What is written is
-noise that depends on every byte of the state before it, on the action and on the session's generator, and no page is like
-another: a wrong bit anywhere changes the strip at the foot of the next picture and all that is generated after it.
+never written, entries re-bound once, a feature list re-allocated every block, horizons drawn at open. What is written
+is noise that depends on every byte of the state before it, on the action and on the session's generator, and no page
+is like another: a wrong bit anywhere changes the strip at the foot of the next picture and all that comes after it.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Pen:
 
 
 class LoadWorld:
-    """See the module. `shape.entries()` lists what a session holds, `rewritten_fraction` what a block rewrites of it."""
+    """See the module. `shape.entries()` lists what a session holds and how a block rewrites it."""
 
     name = "load"
     actions: Sequence[str] = ACTIONS
@@ -333,5 +333,4 @@ def _sums(value: torch.Tensor | str | bool | None) -> bytes:
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
-    data: np.ndarray = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
-    return data.tobytes()
+    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())

@@ -76,7 +76,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`tokens` a frame, transformer `layers` of which half attend to actions, `horizon_frames` laid out, decoder or not."""
+    """`tokens` a frame, `layers` of which half attend to actions, `horizon_frames` laid out ahead, decoder or not."""
 
     tokens: int = FULL_TOKENS
     layers: int = FULL_LAYERS

@@ -1,4 +1,4 @@
-"""Memory without an arena and digests of a state tree without a layout: for canaries and quick looks, never for a move."""
+"""Memory without an arena and digests of a tree without a layout: for canaries and quick looks, never for a move."""
 
 from __future__ import annotations
 
