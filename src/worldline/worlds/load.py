@@ -326,11 +326,12 @@ def _sums(value: torch.Tensor | str | bool | None) -> bytes:
     if not isinstance(value, torch.Tensor):
         return repr(value).encode()
     data = _bytes_of(value) if value.nbytes % 8 else value.reshape(-1).view(torch.uint8).numpy()
-    tail = len(data) % 8
     words = np.frombuffer(data, np.uint64, count=len(data) // 8)
     parts = WINDOW_FRAMES if len(words) % WINDOW_FRAMES == 0 else 1
-    return words.reshape(parts, -1).sum(axis=1).tobytes() + bytes(data[len(data) - tail :])
+    sums: bytes = words.reshape(parts, -1).sum(axis=1).tobytes()
+    return sums + bytes(data[len(data) // 8 * 8 :])
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+    data: bytes = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return data
