@@ -1,31 +1,511 @@
-"""The controller's machine for one change of owner: move, park or resume. Words are in `control.order`.
+"""The controller's machine for one change of owner: move, park or resume. Its words are in `control.order`.
 
 Invariants
-  `SwapOwner` is asked at most once, and only for a receipt whose two roots are equal.
-  Before the swap an order can only be given up: target discarded, source thawed, ABORTED journalled first.
-  After the swap it can only be completed: nothing thaws the source any more.
+  `SwapOwner` is asked for at most once, and only for a receipt whose two roots are equal.
+  Before the swap an order can only be given up: ABORTED journalled first, then the target discarded, the source thawed.
+  After the swap it can only be completed: nothing thaws the source any more, no bound and no failure undoes it.
   An unknown outcome of the swap is read from the record, never assumed.
   A handed-over arena is activated only after its source is fenced or dead.
+  Recovery is a function of the last durable phase and of the record.
 """
 
 from __future__ import annotations
 
-from worldline.control.order import Command, Event, Order
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from worldline.control.order import (
+    Activate,
+    Activated,
+    AwaitPrepared,
+    Begin,
+    Call,
+    Command,
+    DeadlinePassed,
+    Discard,
+    Discarded,
+    Event,
+    Failure,
+    Finish,
+    HostGone,
+    ImageWritten,
+    Journal,
+    JournalPhase,
+    LoadImage,
+    Order,
+    Outcome,
+    OwnerRead,
+    PeerFailed,
+    PrepareTarget,
+    PublishOwner,
+    ReadOwner,
+    Recovered,
+    Retire,
+    Retired,
+    RunSource,
+    Side,
+    SourceProgress,
+    SourceSealed,
+    SwapOwner,
+    Swapped,
+    SwapUnknown,
+    TargetPrepared,
+    TargetReady,
+    Thaw,
+    Thawed,
+    WriteImage,
+)
+from worldline.errors import Corrupt, DeadlineMissed, Fact, Internal, StaleEpoch, StateLost
+from worldline.errors import HostGone as HostGoneError
+from worldline.migration.story import Story, Table
+from worldline.schema.receipt import Mode, Receipt
+from worldline.units import format_seconds
+
+
+class Phase(StrEnum):
+    """Where an order is. Up to COMMITTING nothing has changed hands."""
+
+    NEW = "new"
+    PREPARING = "preparing"
+    """The target reserves an arena and listens, or verifies an image."""
+    COPYING = "copying"
+    """The source sends (or writes an image), and the target lands and digests."""
+    VERIFYING = "verifying"
+    """The source is frozen and sealed; the target's proof is awaited."""
+    COMMITTING = "committing"
+    """The swap was asked for, and only the record knows its outcome."""
+    FENCING = "fencing"
+    """Committed; a handed-over arena's source must let go before the target may write."""
+    ACTIVATING = "activating"
+    """Committed; the new owner takes the session up."""
+    RETIRING = "retiring"
+    """The new owner plays, or the image holds the session; the old one lets go."""
+    ABORTING = "aborting"
+    """Given up: the target forgets, the source plays on."""
+    ENDED = "ended"
+
+
+_LATE = (SourceProgress, SourceSealed, TargetReady, TargetPrepared, ImageWritten, DeadlinePassed)
+_GIVEN_UP = (Phase.ABORTING, Phase.ENDED)
+
+TRANSITIONS: Table[Phase] = {
+    Phase.NEW: {
+        Begin: (Phase.PREPARING, Phase.COPYING),
+        Recovered: (Phase.ABORTING, Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
+    },
+    Phase.PREPARING: {
+        TargetReady: (Phase.COPYING,),
+        TargetPrepared: (Phase.COMMITTING, *_GIVEN_UP),
+        PeerFailed: (Phase.PREPARING, *_GIVEN_UP),
+        HostGone: (Phase.PREPARING, *_GIVEN_UP),
+        DeadlinePassed: (Phase.PREPARING, *_GIVEN_UP),
+    },
+    Phase.COPYING: {
+        SourceProgress: (Phase.COPYING,),
+        SourceSealed: (Phase.VERIFYING, Phase.COMMITTING, *_GIVEN_UP),
+        TargetPrepared: (Phase.COPYING,),
+        ImageWritten: (Phase.COMMITTING, *_GIVEN_UP),
+        PeerFailed: (Phase.COPYING, *_GIVEN_UP),
+        HostGone: (Phase.COPYING, *_GIVEN_UP),
+        DeadlinePassed: (Phase.COPYING, *_GIVEN_UP),
+    },
+    Phase.VERIFYING: {
+        SourceProgress: (Phase.VERIFYING,),
+        TargetPrepared: (Phase.COMMITTING, *_GIVEN_UP),
+        PeerFailed: (Phase.VERIFYING, *_GIVEN_UP),
+        HostGone: (Phase.VERIFYING, *_GIVEN_UP),
+        DeadlinePassed: (Phase.VERIFYING, *_GIVEN_UP),
+    },
+    Phase.COMMITTING: {
+        Swapped: (Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED, Phase.ABORTING),
+        SwapUnknown: (Phase.COMMITTING,),
+        OwnerRead: (Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED, Phase.ABORTING),
+        HostGone: (Phase.COMMITTING,),
+        **dict.fromkeys((*_LATE, PeerFailed), (Phase.COMMITTING,)),
+    },
+    Phase.FENCING: {
+        Retired: (Phase.ACTIVATING, Phase.ENDED),
+        PeerFailed: (Phase.FENCING,),
+        HostGone: (Phase.FENCING, Phase.ACTIVATING, Phase.ENDED),
+        **dict.fromkeys(_LATE, (Phase.FENCING,)),
+    },
+    Phase.ACTIVATING: {
+        Activated: (Phase.RETIRING, Phase.ENDED),
+        PeerFailed: (Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
+        HostGone: (Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
+        **dict.fromkeys((*_LATE, Retired), (Phase.ACTIVATING,)),
+    },
+    Phase.RETIRING: {
+        Retired: (Phase.ENDED,),
+        PeerFailed: (Phase.RETIRING, Phase.ENDED),
+        HostGone: (Phase.RETIRING, Phase.ENDED),
+        **dict.fromkeys((*_LATE, Activated), (Phase.RETIRING,)),
+    },
+    Phase.ABORTING: {
+        Discarded: _GIVEN_UP,
+        Thawed: _GIVEN_UP,
+        PeerFailed: _GIVEN_UP,
+        HostGone: _GIVEN_UP,
+        **dict.fromkeys(_LATE, (Phase.ABORTING,)),
+    },
+    Phase.ENDED: dict.fromkeys(
+        (*_LATE, PeerFailed, HostGone, Activated, Retired, Discarded, Thawed, SwapUnknown), (Phase.ENDED,)
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How calls that must succeed are repeated."""
+
+    first_delay_s: float = 0.05
+    delay_s_max: float = 2.0
+    attempts_max: int = 40
+    """Of a call whose failure leaves a session without an owner that plays, or a host with a session that is over."""
+
+    def delay_s(self, failures: int) -> float:
+        """Before the next call after `failures` failed ones."""
+        return min(self.first_delay_s * 2.0 ** min(failures - 1, 30), self.delay_s_max)
 
 
 class Handoff:
-    """`handle` is the only way in."""
+    """Drives one order. `handle` is the only way in; times are monotonic seconds of the machine that all hosts share."""
 
-    def __init__(self, order: Order, started_at_s: float) -> None:
-        raise NotImplementedError
+    def __init__(self, order: Order, started_at_s: float, retries: Retries | None = None) -> None:
+        self.phase = Phase.NEW
+        self._order = order
+        self._retries = retries or Retries()
+        self._deadline_at_s = started_at_s + order.contract.completion_deadline_s
+        self._story = Story("hand-over", started_at_s)
+        self._sealed: SourceSealed | None = None
+        self._receipt: Receipt | None = None
+        self._failures: dict[Call, int] = {}
+        self._gone: set[Side] = set()
+        self._awaited: set[Call] = set()
+        """ABORTING: calls whose success ends the order."""
+        self._failure: Failure | None = None
+        self._note: str | None = None
 
     @property
     def story(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """The last lines of what happened."""
+        return self._story.lines
 
     @property
     def wake_at_s(self) -> float | None:
-        raise NotImplementedError
+        """When the driver must say `DeadlinePassed`, unless something else happens before."""
+        if self.phase not in (Phase.PREPARING, Phase.COPYING, Phase.VERIFYING):
+            return None
+        if self._sealed is None:
+            return self._deadline_at_s
+        return min(self._deadline_at_s, self._sealed.frozen_at_s + self._order.contract.pause_bound_s)
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
-        raise NotImplementedError
+        """What to do now, in order. Raises `IllegalTransition` for an event that this phase does not know."""
+        known = TRANSITIONS[self.phase].get(type(event))
+        if known is None:
+            raise self._story.illegal(self.phase, event)
+        commands = self._react(event, now_s)
+        assert self.phase in known, f"{type(event).__name__} led to {self.phase}, which the table does not have"
+        return commands
+
+    def _react(self, event: Event, now_s: float) -> list[Command]:
+        if self.phase is Phase.ENDED:
+            return []
+        match event:
+            case Begin():
+                return self._begin(now_s)
+            case TargetReady() if self.phase is Phase.PREPARING:
+                self._enter(Phase.COPYING, "the target is ready", now_s)
+                return [RunSource(event.transport, event.address, event.key), AwaitPrepared()]
+            case SourceProgress():
+                self._story.tell(now_s, f"source, round {event.round}: {event.note}")
+                return []
+            case SourceSealed() if self.phase is Phase.COPYING:
+                return self._source_sealed(event, now_s)
+            case TargetPrepared() if self.phase in (Phase.PREPARING, Phase.COPYING, Phase.VERIFYING):
+                return self._proof(event.receipt, now_s)
+            case ImageWritten() if self.phase is Phase.COPYING:
+                return self._proof(event.receipt, now_s)
+            case TargetReady() | SourceSealed() | TargetPrepared() | ImageWritten():
+                return []
+            case Swapped():
+                return self._swapped(event, now_s)
+            case SwapUnknown():
+                self._story.tell(now_s, f"the swap's outcome is unknown ({event.sentence}); reading the record")
+                return [ReadOwner(0.0)]
+            case OwnerRead():
+                return self._swapped(Swapped(event.owner == self._order.after), now_s)
+            case Activated():
+                return self._activated(now_s) if self.phase is Phase.ACTIVATING else []
+            case Retired():
+                return self._retired(now_s)
+            case Discarded():
+                return self._settled(Call.DISCARD, now_s)
+            case Thawed():
+                return self._settled(Call.THAW, now_s)
+            case PeerFailed():
+                return self._peer_failed(event, now_s)
+            case HostGone():
+                return self._host_gone(event.who, now_s)
+            case DeadlinePassed():
+                return self._deadline(now_s)
+            case Recovered():
+                return self._recovered(event, now_s)
+            case _:
+                assert_never(event)
+
+    def _enter(self, phase: Phase, line: str, now_s: float) -> None:
+        self.phase = phase
+        self._story.tell(now_s, line)
+
+    # ---- before the swap
+
+    def _begin(self, now_s: float) -> list[Command]:
+        order = self._order
+        facts: dict[str, Fact] = {"source": order.source, "target": order.target, "epoch": order.epoch}
+        begun = Journal(JournalPhase.BEGUN, facts)
+        match order.mode:
+            case Mode.FREEZE | Mode.PRECOPY:
+                self._enter(Phase.PREPARING, f"{order.mode.value} from {order.source} to {order.target}", now_s)
+                return [begun, PrepareTarget()]
+            case Mode.PARK:
+                assert order.image is not None, "a park has an image"
+                self._enter(Phase.COPYING, f"park from {order.source}", now_s)
+                return [begun, WriteImage(order.image)]
+            case Mode.RESUME:
+                assert order.image is not None, "a resume has an image"
+                self._enter(Phase.PREPARING, f"resume at {order.target}", now_s)
+                return [begun, LoadImage(order.image)]
+            case _:
+                assert_never(order.mode)
+
+    def _source_sealed(self, event: SourceSealed, now_s: float) -> list[Command]:
+        self._sealed = event
+        self._enter(Phase.VERIFYING, f"the source is sealed at block {event.block}", now_s)
+        return self._proof(self._receipt, now_s) if self._receipt is not None else []
+
+    def _proof(self, receipt: Receipt, now_s: float) -> list[Command]:
+        """The swap, if the receipt proves this order and every bound is still kept; a move's needs the source's seal too."""
+        self._receipt = receipt
+        if self.phase is Phase.COPYING and self._order.mode is not Mode.PARK:
+            return []
+        late = self._deadline(now_s)
+        if late:
+            return late
+        wrong = self._contradiction(receipt)
+        if wrong is not None:
+            return self._give_up(wrong, now_s)
+        self._enter(Phase.COMMITTING, f"proven at block {receipt.block}", now_s)
+        return [SwapOwner(self._order.before, self._order.after, receipt)]
+
+    def _contradiction(self, receipt: Receipt) -> Failure | None:
+        """What in a receipt is not what was ordered and sealed."""
+        order, sealed = self._order, self._sealed
+        ours = (order.move, order.session, order.after.epoch)
+        if (receipt.move, receipt.session, receipt.epoch) != ours:
+            return Failure(
+                StaleEpoch.code, f"the receipt is for {receipt.session} epoch {receipt.epoch}, another attempt"
+            )
+        if receipt.source_root != receipt.target_root:
+            return Failure(Corrupt.code, "the receipt's two roots differ", {"block": receipt.block})
+        if sealed is not None and (sealed.root, sealed.block) != (receipt.source_root, receipt.block):
+            return Failure(Corrupt.code, "the target has proven another state than the source sealed")
+        return None
+
+    def _deadline(self, now_s: float) -> list[Command]:
+        wake_at_s = self.wake_at_s
+        if wake_at_s is None or now_s < wake_at_s:
+            return []
+        contract = self._order.contract
+        if wake_at_s < self._deadline_at_s:
+            sentence = f"the session would have been paused for longer than {format_seconds(contract.pause_bound_s)}"
+        else:
+            sentence = f"the move did not complete within {format_seconds(contract.completion_deadline_s)}"
+        return self._give_up(Failure(DeadlineMissed.code, sentence), now_s)
+
+    # ---- giving up
+
+    def _give_up(self, failure: Failure, now_s: float) -> list[Command]:
+        self._failure = failure
+        self._enter(Phase.ABORTING, f"given up, {failure.code}: {failure.sentence}", now_s)
+        facts: Mapping[str, Fact] = {"code": failure.code, "sentence": failure.sentence}
+        return [Journal(JournalPhase.ABORTED, facts), *self._undo(now_s)]
+
+    def _undo(self, now_s: float) -> list[Command]:
+        commands: list[Command] = []
+        if self._order.target is not None and Side.TARGET not in self._gone:
+            self._awaited.add(Call.DISCARD)
+            commands.append(Discard(0.0))
+        if self._order.source is not None and Side.SOURCE not in self._gone:
+            self._awaited.add(Call.THAW)
+            commands.append(Thaw(0.0))
+        return commands or self._finish_refused(now_s)
+
+    def _settled(self, call: Call, now_s: float) -> list[Command]:
+        self._awaited.discard(call)
+        return [] if self._awaited else self._finish_refused(now_s)
+
+    def _finish_refused(self, now_s: float) -> list[Command]:
+        lost = Side.SOURCE in self._gone
+        self._enter(Phase.ENDED, "refused; the session's state went with its host" if lost else "refused", now_s)
+        return [Finish(Outcome.REFUSED, self._failure, lost, self._note)]
+
+    # ---- after the swap
+
+    def _swapped(self, event: Swapped, now_s: float) -> list[Command]:
+        if not event.ok:
+            return self._give_up(
+                Failure(StaleEpoch.code, "the record names another owner, or the order was over"), now_s
+            )
+        self._story.tell(now_s, f"COMMITTED: {self._order.target or 'the image'} owns epoch {self._order.after.epoch}")
+        return self._complete(now_s)
+
+    def _complete(self, now_s: float) -> list[Command]:
+        """From the swap to the end; every step may be repeated."""
+        order = self._order
+        if order.target is None:
+            return [*self._publish(), *self._retire(now_s)]
+        if Side.TARGET in self._gone:
+            return self._lost(now_s)
+        if order.source is not None and order.hands_over and Side.SOURCE not in self._gone:
+            self._enter(Phase.FENCING, "the source lets go first: its arena was handed over", now_s)
+            return [Retire(order.epoch, 0.0)]
+        return self._activate(now_s)
+
+    def _publish(self) -> list[Command]:
+        assert self._receipt is not None, "a committed order has its receipt"
+        return [PublishOwner(self._order.after, self._receipt.block)]
+
+    def _activate(self, now_s: float) -> list[Command]:
+        self._enter(Phase.ACTIVATING, f"{self._order.target} takes the session up", now_s)
+        return [Activate(self._order.after.epoch, 0.0)]
+
+    def _activated(self, now_s: float) -> list[Command]:
+        self._story.tell(now_s, f"{self._order.target} plays")
+        if self._order.source is None or self._order.hands_over:
+            return [*self._publish(), *self._finish(now_s)]
+        return [*self._publish(), *self._retire(now_s)]
+
+    def _retire(self, now_s: float) -> list[Command]:
+        if self._order.source is None or Side.SOURCE in self._gone:
+            return self._finish(now_s)
+        self._enter(Phase.RETIRING, f"{self._order.source} lets go", now_s)
+        return [Retire(self._order.epoch, 0.0)]
+
+    def _retired(self, now_s: float) -> list[Command]:
+        if self.phase is Phase.FENCING:
+            return self._lost(now_s) if Side.TARGET in self._gone else self._activate(now_s)
+        return self._finish(now_s) if self.phase is Phase.RETIRING else []
+
+    def _finish(self, now_s: float) -> list[Command]:
+        outcome = Outcome.DONE if self._failure is None else Outcome.LOST
+        self._enter(Phase.ENDED, outcome.value, now_s)
+        facts: Mapping[str, Fact] = {"outcome": outcome.value, "note": self._note}
+        done = Finish(outcome, self._failure, lost=outcome is Outcome.LOST, note=self._note)
+        return [Journal(JournalPhase.DONE, facts), done]
+
+    def _lost(self, now_s: float) -> list[Command]:
+        """The owner of the record is gone. The source may not play on: the target may have shown blocks to the world."""
+        self._failure = Failure(StateLost.code, f"host {self._order.target} ended after the session had become its own")
+        return self._retire(now_s) if not self._order.hands_over else self._finish(now_s)
+
+    # ---- trouble
+
+    def _peer_failed(self, event: PeerFailed, now_s: float) -> list[Command]:
+        """Before the swap a failed call ends the order. After it the call is repeated. Answers to calls of the past are dropped."""
+        self._story.tell(now_s, f"{event.call.value} failed, {event.code}: {event.sentence}")
+        match self.phase:
+            case Phase.PREPARING | Phase.COPYING | Phase.VERIFYING:
+                if event.call is Call.RUN_SOURCE and self.phase is Phase.VERIFYING:
+                    return []
+                return self._give_up(Failure(event.code, event.sentence, event.facts), now_s)
+            case Phase.FENCING if event.call is Call.RETIRE:
+                return [Retire(self._order.epoch, self._next_delay_s(event.call))]
+            case Phase.ACTIVATING if event.call is Call.ACTIVATE:
+                if self._exhausted(event.call):
+                    return self._lost_by(event, now_s)
+                return [Activate(self._order.after.epoch, self._next_delay_s(event.call))]
+            case Phase.RETIRING if event.call is Call.RETIRE:
+                if self._exhausted(event.call):
+                    self._note = f"{self._order.source} did not let go: {event.sentence}"
+                    return self._finish(now_s)
+                return [Retire(self._order.epoch, self._next_delay_s(event.call))]
+            case Phase.ABORTING if event.call in self._awaited:
+                return self._retry_undo(event.call, now_s)
+            case _:
+                return []
+
+    def _exhausted(self, call: Call) -> bool:
+        return self._failures.get(call, 0) + 1 >= self._retries.attempts_max
+
+    def _next_delay_s(self, call: Call) -> float:
+        self._failures[call] = self._failures.get(call, 0) + 1
+        return self._retries.delay_s(self._failures[call])
+
+    def _lost_by(self, event: PeerFailed, now_s: float) -> list[Command]:
+        self._failure = Failure(event.code, event.sentence, event.facts)
+        return self._finish(now_s) if self._order.hands_over else self._retire(now_s)
+
+    def _retry_undo(self, call: Call, now_s: float) -> list[Command]:
+        """A source that can't be reached stays frozen, so its thaw is repeated without end; a discard is not owed for ever."""
+        if call is Call.THAW:
+            return [Thaw(self._next_delay_s(call))]
+        if self._exhausted(call):
+            self._note = f"{self._order.target} did not confirm that it forgot the attempt"
+            return self._settled(call, now_s)
+        return [Discard(self._next_delay_s(call))]
+
+    def _host_gone(self, who: Side, now_s: float) -> list[Command]:
+        if who in self._gone:
+            return []
+        self._gone.add(who)
+        order = self._order
+        host = order.source if who is Side.SOURCE else order.target
+        self._story.tell(now_s, f"host {host} ({who.value}) is gone")
+        match self.phase:
+            case Phase.PREPARING | Phase.COPYING | Phase.VERIFYING:
+                if who is Side.SOURCE and self.phase is Phase.VERIFYING:
+                    # All of the state was sent and sealed: the target is now its only holder, if it can prove it.
+                    return []
+                failure = Failure(
+                    HostGoneError.code, f"host {host} ended before the move was committed", {"host": host}
+                )
+                return self._give_up(failure, now_s)
+            case Phase.COMMITTING | Phase.NEW | Phase.ENDED:
+                return []
+            case Phase.FENCING:
+                return self._retired(now_s) if who is Side.SOURCE else []
+            case Phase.ACTIVATING:
+                return self._lost(now_s) if who is Side.TARGET else []
+            case Phase.RETIRING:
+                return self._finish(now_s) if who is Side.SOURCE else []
+            case Phase.ABORTING:
+                return self._settled(Call.THAW if who is Side.SOURCE else Call.DISCARD, now_s)
+            case _:
+                assert_never(self.phase)
+
+    # ---- a controller that starts again
+
+    def _recovered(self, event: Recovered, now_s: float) -> list[Command]:
+        self._receipt = event.receipt
+        committed = event.owner == self._order.after
+        self._story.tell(now_s, f"the controller is back; journal {event.phase.value}, record {event.owner}")
+        match event.phase:
+            case JournalPhase.DONE:
+                self.phase = Phase.ENDED
+                return []
+            case JournalPhase.BEGUN if not committed:
+                return self._give_up(Failure("CONTROLLER_GONE", "the controller ended before the commit"), now_s)
+            case JournalPhase.ABORTED:
+                self._failure = Failure("CONTROLLER_GONE", "the order had been given up when the controller ended")
+                self._enter(Phase.ABORTING, "goes on giving up", now_s)
+                return self._undo(now_s)
+            case JournalPhase.BEGUN | JournalPhase.COMMITTED:
+                if event.receipt is None:
+                    raise Internal(f"order {self._order.move} is committed without a receipt")
+                return self._complete(now_s)
+            case _:
+                assert_never(event.phase)

@@ -152,7 +152,7 @@ class ImageWritten:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The swap's transaction has ended: `ok` False means that the record named another owner, or this order was over."""
+    """The swap's transaction has ended. `ok` False: the record named another owner, or this order was over."""
 
     ok: bool
 
@@ -203,7 +203,7 @@ class PeerFailed:
 
 @dataclass(frozen=True, slots=True)
 class HostGone:
-    """The host's process is known to have ended: nothing of it runs or writes any more. Not reaching it is `PeerFailed`."""
+    """The host's process is known to have ended: nothing of it runs or writes. Not reaching it is `PeerFailed`."""
 
     who: Side
 
@@ -243,7 +243,7 @@ Event: TypeAlias = (
 )
 
 
-# ---- commands. Those of one list are started in order; `Journal` and `SwapOwner` are durable before the next one starts.
+# ---- commands, started in order; `Journal` and `SwapOwner` are durable before the next one starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +287,11 @@ class LoadImage:
 
 @dataclass(frozen=True, slots=True)
 class SwapOwner:
-    """THE COMMIT, one durable transaction: if the record says `before` and this order's journal entry is still BEGUN, the
-    record becomes `after`, the entry COMMITTED, and the receipt is kept. Answer `Swapped` or `SwapUnknown`."""
+    """THE COMMIT, one durable transaction.
+
+    If the record says `before` and this order's journal entry is still BEGUN, the record becomes `after`, the entry
+    COMMITTED, and the receipt is kept. Answer `Swapped` or `SwapUnknown`.
+    """
 
     before: Owner
     after: Owner

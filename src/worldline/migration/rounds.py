@@ -1,8 +1,8 @@
 """How a state is cut into rounds, and whether a cut becomes the freeze.
 
-Pre-copy sends everything once while the session plays, then what was rewritten meanwhile, again and again. Each cut asks:
-would the pause that a freeze costs *here* be short enough? A session that rewrites faster than the link carries never
-gets there, and is told so instead of being paused past its contract.
+Pre-copy sends everything once while the session plays, then what was rewritten meanwhile, again and again. Each cut
+asks: would the pause that a freeze costs *here* be short enough? A session that rewrites faster than the link carries
+never gets there, and is told so instead of being paused past its contract.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Limits:
     """The last chunks of a round halve down to this, so that little is left to digest when the last one lands."""
     leaves_max: int = 1_048_576
     recheck_handed_over: bool = True
-    """A handed-over arena is digested whole after the freeze: what was read while the source could write is no proof."""
+    """Digest a handed-over arena whole after the freeze: what was read while the source could write proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class Cut:
 
 
 def predicted_pause_s(nbytes: int, bytes_per_s: float, overhead_s: float) -> float:
-    """`nbytes / rate + overhead`: the condition T_migrate(S) < H of the WorldMove abstract, with the residual in S's place."""
+    """`nbytes / rate + overhead`: T_migrate(S) of the WorldMove paper's condition T < H, the residual in S's place."""
     return nbytes / bytes_per_s + overhead_s
 
 
 def decide(cut: Cut, limits: Limits) -> Decision:
     """Freeze, go on or refuse.
 
-    Freeze when the pause meets the goal; also when waiting no longer helps (rounds used up, or the dirty set has stopped
-    shrinking: the point where B <= D in the abstract's B >= S/H + D) but the pause still meets the contract's bound.
+    Freeze when the pause meets the goal; also when waiting no longer helps (rounds used up, or the dirty set no longer
+    shrinks: where B <= D in the paper's B >= S/H + D) but the pause still meets the contract's bound.
     """
     pause_s = predicted_pause_s(cut.dirty_bytes, cut.bytes_per_s, limits.overhead_s)
     if pause_s > cut.time_left_s:
@@ -112,8 +112,8 @@ def decide(cut: Cut, limits: Limits) -> Decision:
     why = "the dirty set no longer shrinks" if stalled else f"{cut.rounds} rounds were not enough"
     return Refuse(
         BandwidthShort.code,
-        f"{why}: {format_bytes(cut.dirty_bytes)} at {format_bytes(round(cut.bytes_per_s))}/s would pause the session for "
-        f"{format_seconds(pause_s)}, and the contract allows {format_seconds(cut.pause_bound_s)}",
+        f"{why}: {format_bytes(cut.dirty_bytes)} at {format_bytes(round(cut.bytes_per_s))}/s would pause the session "
+        f"for {format_seconds(pause_s)}, and the contract allows {format_seconds(cut.pause_bound_s)}",
         pause_s,
     )
 
@@ -144,8 +144,8 @@ class RoundRate:
 def merge(leaves: Iterable[Extent], chunk_bytes: int, tail_bytes_min: int) -> tuple[Extent, ...]:
     """Adjacent leaves joined to chunks of at most `chunk_bytes`, in ascending order; no leaf is split.
 
-    Towards the end of all bytes a chunk takes at most half of what is left, down to `tail_bytes_min`, so that the receiver's
-    lanes have little left to digest when the last chunk lands.
+    Towards the end of all bytes a chunk takes at most half of what is left, down to `tail_bytes_min`, so that the
+    receiver's lanes have little left to digest when the last chunk lands.
     """
     ordered = sorted(leaves, key=lambda extent: extent.offset)
     left = sum(extent.nbytes for extent in ordered)

@@ -1,250 +1,370 @@
 """The source's side of one attempt to move a session: a machine that a host drives.
 
 Invariants
-  The session plays on unless the machine says otherwise: the engine is held only between `CutTaken` and the next `Thaw`.
+  The session plays on unless the machine says otherwise: the engine is held only from `CutTaken` to the next `Thaw`.
   A leaf is clean only if the *target* reported the digest that the source's own bytes have at the cut.
-  After `Sealed` the session stays frozen until the controller's word (`Abort` or `Retire`) or the target's own refusal: a
+  After `Sealed` the session stays frozen until the controller's word (`Abort` or `Retire`) or the target's refusal: a
   lost link, a missing reply or a passed deadline never thaws it, because the swap of the owner may already be made.
   Exactly one of `Thaw` and `Fence` is the last word to the engine.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from dataclasses import dataclass, field
+from typing import assert_never
 
-from worldline.errors import Fact, IllegalTransition
-from worldline.migration.rounds import Freeze, GoOn, Limits, Refuse, Round, RoundRate, decide, merge
+from worldline.errors import DeadlineMissed, Fact, LinkCut, Malformed
+from worldline.migration.attempt import Attempt
+from worldline.migration.rounds import Cut, Freeze, GoOn, Limits, Refuse, RoundRate, decide, merge
+from worldline.migration.source_words import (
+    TRANSITIONS,
+    Abort,
+    CloseLink,
+    Command,
+    Connected,
+    CutTaken,
+    Deadline,
+    DigestsIn,
+    Event,
+    Failed,
+    Fence,
+    LinkLost,
+    Phase,
+    Post,
+    Posted,
+    PreparedIn,
+    RefusedIn,
+    Release,
+    Report,
+    Retire,
+    Sealed,
+    SendRecord,
+    TakeCut,
+    Thaw,
+)
+from worldline.migration.story import Story
 from worldline.schema.contract import Contract
-from worldline.schema.layout import Extent, Manifest
+from worldline.schema.layout import Extent
 from worldline.schema.receipt import Mode
+from worldline.units import format_bytes, format_seconds
 from worldline.wire import records
 
-if TYPE_CHECKING:
-    from worldline.schema.ids import Epoch, MoveId, SessionId
-
-STORY_LINES_MAX = 64
-
-
-class Phase(StrEnum):
-    """Where the source is. Held: CUTTING's end to the decision, FROZEN, SEALED."""
-
-    CONNECTING = "connecting"
-    CUTTING = "cutting"
-    """A cut was asked for; the engine plays to its next block boundary."""
-    COPYING = "copying"
-    """A round is on its way while the session plays."""
-    FROZEN = "frozen"
-    """The engine is held for good and the rest is on its way."""
-    SEALED = "sealed"
-    """Everything was sent. The session belongs to whom the record says."""
-    PREPARED = "prepared"
-    """The target has proven its bytes. Still frozen."""
-    RETIRED = "retired"
-    """The session is the target's, and this side has let go."""
-    THAWED = "thawed"
-    """The attempt is over and the session plays on here."""
-
-
-# ---- what a move is at its source
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Names one attempt to both sides: what the hello says."""
-
-    move: MoveId
-    session: SessionId
-    epoch: Epoch
-    """The epoch in force, the source's."""
-    mode: Mode
-
-
-# ---- events
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """The link is up."""
-
-
-@dataclass(frozen=True, slots=True)
-class CutTaken:
-    """The engine stands at a block boundary and is held. `digests` are the leaves' in manifest order."""
-
-    manifest: Manifest
-    digests: tuple[bytes, ...]
-    root: bytes
-    layout: bytes
-    """The layout's digest."""
-    number: int
-    """Last action number applied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Posted:
-    """`Post` has ended: `nbytes` crossed the link, in `elapsed_s`."""
-
-    nbytes: int
-    elapsed_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class DigestsIn:
-    """What the target read where the bytes of `round` landed."""
-
-    round: int
-    items: tuple[tuple[Extent, bytes], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedIn:
-    """The target's root over its resident bytes."""
-
-    root: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedIn:
-    """The target has ended the attempt and installed nothing."""
-
-    code: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLost:
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """The controller (or this host) calls the attempt off: the session plays on here."""
-
-    code: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retire:
-    """The controller says that the session is the target's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The time of `wake_at_s` has come."""
-
-
-Event: TypeAlias = (
-    Connected | CutTaken | Posted | DigestsIn | PreparedIn | RefusedIn | LinkLost | Abort | Retire | Deadline
-)
-
-
-# ---- commands, to be carried out in order
-
-
-@dataclass(frozen=True, slots=True)
-class TakeCut:
-    """Hold the engine at its next block boundary, capture and digest everything, answer `CutTaken`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thaw:
-    """Let the engine go on. Never follows `Fence`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendRecord:
-    record: records.Record
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """Make these arena extents land at the target; answer `Posted`, or `LinkLost`."""
-
-    extents: tuple[Extent, ...]
-    round: int
-    deadline_s: float
-    """From now; positive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One step, for people: what `Progress` shows."""
-
-    round: int
-    bytes_moved: int
-    dirty_bytes: int
-    frozen: bool
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """The answer to `RunSource`: the session is frozen and everything was sent."""
-
-    root: bytes
-    block: int
-    number: int
-    frozen_at_s: float
-    bytes_moved: int
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The attempt is over. Comes after `Thaw` in the same list, so the session plays already."""
-
-    code: str
-    sentence: str
-    facts: Mapping[str, Fact]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Forget the session: drop its arena and mapping. Only after `Fence`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Join the engine's thread and fence the link: nothing of this side writes the arena any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class CloseLink:
-    """Fence the link; the session stays."""
-
-
-Command: TypeAlias = TakeCut | Thaw | SendRecord | Post | Report | Sealed | Failed | Release | Fence | CloseLink
+__all__ = [
+    "TRANSITIONS",
+    "Abort",
+    "Attempt",
+    "CloseLink",
+    "Command",
+    "Connected",
+    "CutTaken",
+    "Deadline",
+    "DigestsIn",
+    "Event",
+    "Failed",
+    "Fence",
+    "Limits",
+    "LinkLost",
+    "Phase",
+    "Post",
+    "Posted",
+    "PreparedIn",
+    "RefusedIn",
+    "Release",
+    "Report",
+    "Retire",
+    "Sealed",
+    "SendRecord",
+    "SourceMachine",
+    "TakeCut",
+    "Thaw",
+    "event_of",
+]
+
+
+@dataclass(slots=True)
+class _Round:
+    """The round on its way: number 0 before the first."""
+
+    number: int = 0
+    nbytes: int = 0
+    posted_at_s: float = 0.0
+    arrived: bool = True
+    """`Posted` came and the round's end was sent."""
+
+
+@dataclass(slots=True)
+class _Reported:
+    """What the target read, by leaf offset, for leaves of the latest manifest that were not posted since."""
+
+    digests: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+
+    def dirty(self, cut: CutTaken) -> list[Extent]:
+        """Leaves whose bytes the target is not known to have; forgets what the cut's manifest no longer places."""
+        known: dict[int, tuple[int, bytes]] = {}
+        dirty: list[Extent] = []
+        for leaf, digest in zip(cut.manifest.leaves(), cut.digests, strict=True):
+            entry = self.digests.get(leaf.offset)
+            if entry is not None and entry == (leaf.nbytes, digest):
+                known[leaf.offset] = entry
+            else:
+                dirty.append(leaf)
+        self.digests = known
+        return dirty
+
+    def add(self, items: tuple[tuple[Extent, bytes], ...]) -> None:
+        for extent, digest in items:
+            self.digests[extent.offset] = (extent.nbytes, digest)
 
 
 class SourceMachine:
-    """Drives one attempt at the source. `handle` is the only way in."""
+    """Drives one attempt at the source. `handle` is the only way in; times are monotonic seconds."""
 
     def __init__(self, attempt: Attempt, contract: Contract, started_at_s: float, limits: Limits | None = None) -> None:
-        """`started_at_s`: when the order was given; the completion deadline counts from it. Times are monotonic seconds."""
-        raise NotImplementedError
-
-    phase: Phase
+        """`started_at_s`: when the order was given; the completion deadline counts from it."""
+        self.phase = Phase.CONNECTING
+        self._attempt = attempt
+        self._contract = contract
+        self._limits = limits or Limits()
+        self._deadline_at_s = started_at_s + contract.completion_deadline_s
+        self._story = Story("source", started_at_s)
+        self._rate = RoundRate(self._limits)
+        self._reported = _Reported()
+        self._round = _Round()
+        self._cut: CutTaken | None = None
+        self._generation = 0
+        self._dirty_bytes_before = 0
+        self._bytes_moved = 0
+        self._frozen_at_s = 0.0
+        self._held = False
+        self._linked = False
 
     @property
     def story(self) -> tuple[str, ...]:
         """The last lines of what happened."""
-        raise NotImplementedError
+        return self._story.lines
 
     @property
     def wake_at_s(self) -> float | None:
         """When the driver must say `Deadline`, unless something else happens before."""
-        raise NotImplementedError
+        match self.phase:
+            case Phase.CONNECTING | Phase.CUTTING | Phase.COPYING:
+                return self._deadline_at_s
+            case Phase.FROZEN:
+                return min(self._deadline_at_s, self._frozen_at_s + self._contract.pause_bound_s)
+            case Phase.SEALED | Phase.PREPARED | Phase.RETIRED | Phase.THAWED:
+                return None
+            case _:
+                assert_never(self.phase)
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
-        """What to do now. Raises `IllegalTransition` for an event that this phase does not know."""
-        raise NotImplementedError
+        """What to do now, in order. Raises `IllegalTransition` for an event that this phase does not know."""
+        known = TRANSITIONS[self.phase].get(type(event))
+        if known is None:
+            raise self._story.illegal(self.phase, event)
+        commands = self._react(event, now_s)
+        assert self.phase in known, f"{type(event).__name__} led to {self.phase}, which the table does not have"
+        return commands
+
+    def _react(self, event: Event, now_s: float) -> list[Command]:
+        if self.phase is Phase.THAWED:
+            # A cut that was asked for before the end still holds the engine when it is taken.
+            return [Thaw()] if isinstance(event, CutTaken) else []
+        if self.phase is Phase.RETIRED:
+            return []
+        match event:
+            case Connected():
+                return self._connected(now_s)
+            case CutTaken():
+                return self._cut_taken(event, now_s)
+            case Posted():
+                return self._posted(event, now_s)
+            case DigestsIn():
+                return self._digests_in(event, now_s)
+            case PreparedIn():
+                return self._prepared_in(event, now_s)
+            case RefusedIn():
+                return self._refused_in(event, now_s)
+            case LinkLost():
+                return self._link_lost(event, now_s)
+            case Abort():
+                return self._end(event.code, event.sentence, now_s)
+            case Retire():
+                self._enter(Phase.RETIRED, "retired: the session is the target's", now_s)
+                return [Fence(), Release()]
+            case Deadline():
+                return self._deadline(now_s)
+            case _:
+                assert_never(event)
+
+    def _enter(self, phase: Phase, line: str, now_s: float) -> None:
+        self.phase = phase
+        self._story.tell(now_s, line)
+
+    def _connected(self, now_s: float) -> list[Command]:
+        self._linked = self._held = True
+        self._enter(Phase.CUTTING, "connected", now_s)
+        attempt = self._attempt
+        return [SendRecord(records.Hello(attempt.session, attempt.epoch, attempt.move, attempt.mode)), TakeCut()]
+
+    # ---- rounds
+
+    def _cut_taken(self, cut: CutTaken, now_s: float) -> list[Command]:
+        self._cut = cut
+        self._generation += 1
+        dirty = self._reported.dirty(cut)
+        dirty_bytes = sum(leaf.nbytes for leaf in dirty)
+        decision = self._decide(dirty_bytes, now_s)
+        self._dirty_bytes_before = dirty_bytes
+        manifest = SendRecord(records.ManifestRecord(self._generation, cut.manifest))
+        match decision:
+            case Refuse():
+                return self._end(decision.code, decision.sentence, now_s, dirty_bytes=dirty_bytes)
+            case GoOn():
+                self._held = False
+                self._enter(Phase.COPYING, f"plays on, {format_bytes(dirty_bytes)} to send", now_s)
+                return [Thaw(), manifest, *self._post(dirty, dirty_bytes, now_s)]
+            case Freeze():
+                self._frozen_at_s = cut.held_at_s
+                line = f"frozen at block {cut.manifest.block}, {format_bytes(dirty_bytes)} to send"
+                self._enter(Phase.FROZEN, line, now_s)
+                if not dirty:
+                    return [manifest, *self._seal(now_s)]
+                return [manifest, *self._post(dirty, dirty_bytes, now_s)]
+            case _:
+                assert_never(decision)
+
+    def _decide(self, dirty_bytes: int, now_s: float) -> Freeze | GoOn | Refuse:
+        bytes_per_s = self._rate.bytes_per_s
+        if self._attempt.mode is not Mode.PRECOPY or (dirty_bytes == 0 and self._round.number):
+            return Freeze(0.0)
+        if bytes_per_s is None:
+            return GoOn(0.0)
+        cut = Cut(
+            rounds=self._round.number,
+            dirty_bytes=dirty_bytes,
+            dirty_bytes_before=self._dirty_bytes_before,
+            bytes_per_s=bytes_per_s,
+            pause_bound_s=self._contract.pause_bound_s,
+            time_left_s=self._deadline_at_s - now_s,
+        )
+        return decide(cut, self._limits)
+
+    def _post(self, dirty: list[Extent], dirty_bytes: int, now_s: float) -> list[Command]:
+        for leaf in dirty:
+            self._reported.digests.pop(leaf.offset, None)
+        self._round = _Round(self._round.number + 1, dirty_bytes, now_s, arrived=False)
+        wake_at_s = self.wake_at_s
+        assert wake_at_s is not None, "a round is posted while COPYING or FROZEN"
+        extents = merge(dirty, self._limits.chunk_bytes, self._limits.tail_bytes_min)
+        return [self._report("sending"), Post(extents, self._round.number, max(wake_at_s - now_s, 0.001))]
+
+    def _posted(self, event: Posted, now_s: float) -> list[Command]:
+        self._round.arrived = True
+        self._bytes_moved += event.nbytes
+        end = SendRecord(records.RoundEnd(self._round.number, self._round.nbytes))
+        self._story.tell(now_s, f"round {self._round.number} sent: {format_bytes(self._round.nbytes)}")
+        if self.phase is Phase.COPYING:
+            return [end]
+        missed = self._deadline(now_s)
+        return missed or [end, *self._seal(now_s)]
+
+    def _digests_in(self, event: DigestsIn, now_s: float) -> list[Command]:
+        ahead = event.round > self._round.number or (event.round == self._round.number and not self._round.arrived)
+        if ahead:
+            if self.phase is Phase.FROZEN or self.phase is Phase.SEALED:
+                return []
+            return self._end(Malformed.code, f"the target reports round {event.round}, which has not ended", now_s)
+        if event.round < self._round.number or self.phase is not Phase.COPYING:
+            return []
+        self._reported.add(event.items)
+        self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s)
+        self._held = True
+        self._enter(Phase.CUTTING, f"the target has digested round {event.round}", now_s)
+        return [TakeCut()]
+
+    # ---- the end
+
+    def _seal(self, now_s: float) -> list[Command]:
+        cut = self._cut
+        assert cut is not None, "only a cut can be sealed"
+        self._enter(Phase.SEALED, f"sealed at block {cut.manifest.block}", now_s)
+        block = cut.manifest.block
+        seal = records.Seal(cut.root, cut.layout, block, cut.number, len(cut.digests), self._generation)
+        sealed = Sealed(cut.root, block, cut.number, self._frozen_at_s, self._bytes_moved, self._round.number)
+        return [SendRecord(seal), self._report("sealed"), sealed]
+
+    def _prepared_in(self, event: PreparedIn, now_s: float) -> list[Command]:
+        if self.phase is Phase.PREPARED:
+            return []
+        if self.phase is not Phase.SEALED:
+            return self._end(Malformed.code, "the target claims a state that was not sealed", now_s)
+        cut = self._cut
+        assert cut is not None, "SEALED has a cut"
+        if event.root != cut.root:
+            # The controller compares the roots too and will not swap, but its word is still to be waited for.
+            self._story.tell(now_s, "the target claims another root; waiting for the controller")
+            return []
+        self._enter(Phase.PREPARED, "the target has proven its bytes", now_s)
+        return [self._report("verified")]
+
+    def _refused_in(self, event: RefusedIn, now_s: float) -> list[Command]:
+        if self.phase is Phase.PREPARED:
+            self._story.tell(now_s, f"the target takes its proof back ({event.code}); waiting for the controller")
+            return []
+        self._linked = False
+        return self._end(event.code, event.sentence, now_s)
+
+    def _link_lost(self, event: LinkLost, now_s: float) -> list[Command]:
+        self._linked = False
+        if self.phase is Phase.SEALED or self.phase is Phase.PREPARED:
+            self._story.tell(now_s, "the link is gone; the record will say whose the session is")
+            return []
+        return self._end(LinkCut.code, f"the link closed before the move was sealed: {event.sentence}", now_s)
+
+    def _deadline(self, now_s: float) -> list[Command]:
+        wake_at_s = self.wake_at_s
+        if wake_at_s is None or now_s < wake_at_s:
+            return []
+        if wake_at_s < self._deadline_at_s:
+            bound = format_seconds(self._contract.pause_bound_s)
+            return self._end(DeadlineMissed.code, f"the pause reached the contract's bound of {bound}", now_s)
+        bound = format_seconds(self._contract.completion_deadline_s)
+        return self._end(DeadlineMissed.code, f"the move did not complete within {bound}", now_s)
+
+    def _end(self, code: str, sentence: str, now_s: float, **facts: Fact) -> list[Command]:
+        """Gives the attempt up: the engine first, then the target and the caller learn of it."""
+        answered = self.phase is Phase.SEALED or self.phase is Phase.PREPARED
+        self._enter(Phase.THAWED, f"given up, {code}: {sentence}", now_s)
+        commands: list[Command] = [Thaw()] if self._held else []
+        self._held = False
+        if self._linked:
+            commands.append(SendRecord(records.Abort(code, sentence[: records.SENTENCE_CHARS_MAX])))
+        commands.append(CloseLink())
+        commands.append(self._report(f"plays on: {code}") if answered else Failed(code, sentence, facts))
+        return commands
+
+    def _report(self, note: str) -> Report:
+        frozen = self.phase in (Phase.FROZEN, Phase.SEALED, Phase.PREPARED)
+        return Report(self._round.number, self._bytes_moved, self._dirty_bytes_before, frozen, note)
 
 
 def event_of(record: records.Record) -> Event:
-    """The event that a record from the target is. Raises `Malformed` for one that only a source sends."""
-    raise NotImplementedError
+    """The event that a record from the target is. Raises `Malformed` for one that only a source or a link writes."""
+    match record:
+        case records.Digests(number, leaves):
+            return DigestsIn(number, tuple((leaf.extent, leaf.digest) for leaf in leaves))
+        case records.Prepared(root):
+            return PreparedIn(root)
+        case records.Refused(code, sentence) | records.Abort(code, sentence):
+            return RefusedIn(code, sentence)
+        case (
+            records.Hello()
+            | records.ManifestRecord()
+            | records.Chunk()
+            | records.Shared()
+            | records.RoundEnd()
+            | records.Seal()
+        ):
+            raise Malformed(f"a {record.TYPE.name} record from a target")
+        case _:
+            assert_never(record)

@@ -3,253 +3,427 @@
 Invariants
   Nothing is installed unless the root over the target's own resident bytes equals the seal.
   A digest counts only for the bytes that lie there now: a landing takes back the digests of the leaves it touches.
-  `Prepared` and `Failed` exclude each other, and each comes at most once; after `Failed` or `Discard` nothing is installed.
+  `Prepared` and `Failed` exclude each other, and each comes at most once; after `Discard` nothing is installed.
   The stream is hostile: every record is checked against the attempt and the protocol's order before it has an effect.
   A handed-over arena is never written before `Install`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import assert_never
 
-from worldline.errors import Fact
-from worldline.schema.ids import Epoch
-from worldline.schema.layout import Extent, Manifest
+from worldline.errors import (
+    Corrupt,
+    DeadlineMissed,
+    Fact,
+    LayoutRefused,
+    LinkCut,
+    Malformed,
+    Refused,
+    StaleEpoch,
+    Unauthenticated,
+    WrongSession,
+)
+from worldline.migration.attempt import Attempt
+from worldline.migration.leaves import Ground, check_placed
+from worldline.migration.rounds import Limits
+from worldline.migration.story import Story
+from worldline.migration.target_words import (
+    TRANSITIONS,
+    Abort,
+    AbortIn,
+    ActivateIn,
+    CloseLink,
+    Command,
+    ComputeRoot,
+    Deadline,
+    Digest,
+    Discard,
+    DiscardIn,
+    Event,
+    Failed,
+    HelloIn,
+    Install,
+    LandedIn,
+    LaneDone,
+    LinkLost,
+    LinkUp,
+    ManifestIn,
+    Phase,
+    Prepared,
+    RootComputed,
+    RoundEndIn,
+    SealIn,
+    SendRecord,
+    StopReceiving,
+)
+from worldline.units import format_bytes
 from worldline.wire import records
 
-
-class Phase(StrEnum):
-    """Where the target is."""
-
-    WAITING = "waiting"
-    """For the link and its hello."""
-    RECEIVING = "receiving"
-    """Bytes land in an arena that belongs to this attempt alone."""
-    VERIFYING = "verifying"
-    """Sealed: the leaves not yet digested where they lie are, then the root."""
-    PREPARED = "prepared"
-    """Proven; waits for the controller's word, for as long as it takes."""
-    ACTIVE = "active"
-    """The session's owner."""
-    DISCARDED = "discarded"
-    """Over: nothing was installed and the arena is gone."""
-
-
-# ---- events
-
-
-@dataclass(frozen=True, slots=True)
-class LinkUp:
-    """The source that knows the key has connected."""
-
-
-@dataclass(frozen=True, slots=True)
-class HelloIn:
-    move: str
-    session: str
-    epoch: int
-    mode: str
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestIn:
-    """Where the leaves lie at the source's latest cut. `generation` counts the cuts, from 1."""
-
-    generation: int
-    manifest: Manifest
+__all__ = [
+    "TRANSITIONS",
+    "Abort",
+    "AbortIn",
+    "ActivateIn",
+    "Attempt",
+    "CloseLink",
+    "Command",
+    "ComputeRoot",
+    "Deadline",
+    "Digest",
+    "Discard",
+    "DiscardIn",
+    "Event",
+    "Failed",
+    "HelloIn",
+    "Install",
+    "LandedIn",
+    "LaneDone",
+    "Limits",
+    "LinkLost",
+    "LinkUp",
+    "ManifestIn",
+    "Phase",
+    "Prepared",
+    "RootComputed",
+    "RoundEndIn",
+    "SealIn",
+    "SendRecord",
+    "StopReceiving",
+    "TargetMachine",
+    "event_of",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEndIn:
-    round: int
-    nbytes: int
+@dataclass(slots=True)
+class _Round:
+    """The round whose bytes land."""
 
-
-@dataclass(frozen=True, slots=True)
-class SealIn:
-    root: bytes
-    layout: bytes
-    block: int
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class AbortIn:
-    """The source calls the attempt off."""
-
-    code: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class LandedIn:
-    extent: Extent
-
-
-@dataclass(frozen=True, slots=True)
-class LaneDone:
-    """`Digest` of the same ticket has ended."""
-
-    ticket: int
-    items: tuple[tuple[Extent, bytes], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RootComputed:
-    root: bytes
-    layout: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLost:
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """This host can't go on: a lane failed, the arena is gone, a record broke the format."""
-
-    code: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class ActivateIn:
-    """The controller's word: the record names this host, with this epoch."""
-
-    epoch: Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class DiscardIn:
-    """The controller's word: forget the attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The time of `wake_at_s` has come."""
-
-
-Event: TypeAlias = (
-    LinkUp
-    | HelloIn
-    | ManifestIn
-    | RoundEndIn
-    | SealIn
-    | AbortIn
-    | LandedIn
-    | LaneDone
-    | RootComputed
-    | LinkLost
-    | Abort
-    | ActivateIn
-    | DiscardIn
-    | Deadline
-)
-
-
-# ---- commands, to be carried out in order
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """Digest these leaves where they lie, on the lanes; answer `LaneDone` with the same ticket."""
-
-    ticket: int
-    extents: tuple[Extent, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SendRecord:
-    record: records.Record
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeRoot:
-    """Layout digest and content root; answer `RootComputed`. `digests` in manifest order."""
-
-    manifest: Manifest
-    digests: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The answer to `AwaitPrepared`: what the receipt is made of."""
-
-    manifest: Manifest
-    source_root: bytes
-    target_root: bytes
-    layout: bytes
-    number: int
-    leaf_count: int
-    bytes_landed: int
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The other answer to `AwaitPrepared`. Comes after `Discard` in the same list."""
-
-    code: str
-    sentence: str
-    facts: Mapping[str, Fact]
-
-
-@dataclass(frozen=True, slots=True)
-class Install:
-    """Bind the engine to the arena's state and play on from there as owner of `epoch`."""
-
-    manifest: Manifest
-    number: int
-    epoch: Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """Fence the link, wait for the lanes, then zero and free a copied arena, or unmap a handed-over one unwritten."""
-
-    zero: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CloseLink:
-    """Fence the link: the proven bytes can't change any more."""
-
-
-Command: TypeAlias = Digest | SendRecord | ComputeRoot | Prepared | Failed | Install | Discard | CloseLink
+    nbytes: int = 0
+    leaves: set[int] = field(default_factory=set)
+    ended: bool = False
+    """Its end came; the source waits for what the lanes read."""
 
 
 class TargetMachine:
-    """Drives one attempt at the target. `handle` is the only way in."""
+    """Drives one attempt at the target. `handle` is the only way in; times are monotonic seconds."""
 
     def __init__(
         self,
         attempt: Attempt,
-        hands_over: bool,
         capacity: int,
-        deadline_s: float,
+        started_at_s: float,
+        deadline_at_s: float,
+        *,
+        hands_over: bool = False,
         limits: Limits | None = None,
     ) -> None:
-        """`capacity`: bytes of the arena; `deadline_s`: monotonic time by which the target must be PREPARED."""
-        raise NotImplementedError
-
-    phase: Phase
+        """`capacity`: bytes of the arena (the source's, where `hands_over`). The proof must stand by `deadline_at_s`."""
+        self.phase = Phase.WAITING
+        self._attempt = attempt
+        self._capacity = capacity
+        self._deadline_at_s = deadline_at_s
+        self._hands_over = hands_over
+        self._limits = limits or Limits()
+        self._story = Story("target", started_at_s)
+        self._linked = False
+        self._ground: Ground | None = None
+        self._generation = 0
+        self._round = _Round(1)
+        self._tickets = 0
+        self._bytes_landed = 0
+        self._seal: SealIn | None = None
 
     @property
     def story(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """The last lines of what happened."""
+        return self._story.lines
 
     @property
     def wake_at_s(self) -> float | None:
-        raise NotImplementedError
+        """When the driver must say `Deadline`, unless something else happens before."""
+        waits = self.phase in (Phase.WAITING, Phase.RECEIVING, Phase.VERIFYING)
+        return self._deadline_at_s if waits else None
 
     def handle(self, event: Event, now_s: float) -> list[Command]:
-        raise NotImplementedError
+        """What to do now, in order.
+
+        Raises `IllegalTransition` for an event that this phase does not know, and `StaleEpoch` for an activation that
+        names another epoch than the one after the attempt's.
+        """
+        known = TRANSITIONS[self.phase].get(type(event))
+        if known is None:
+            raise self._story.illegal(self.phase, event)
+        commands = self._react(event, now_s)
+        assert self.phase in known, f"{type(event).__name__} led to {self.phase}, which the table does not have"
+        return commands
+
+    def _react(self, event: Event, now_s: float) -> list[Command]:
+        if self.phase is Phase.DISCARDED:
+            return []
+        if isinstance(event, ActivateIn):
+            return self._activate(event, now_s)
+        if isinstance(event, DiscardIn):
+            return self._give_up(StaleEpoch.code, "the controller has given the attempt up", now_s)
+        if self.phase is Phase.PREPARED or self.phase is Phase.ACTIVE:
+            return []
+        try:
+            return self._take(event, now_s)
+        except Refused as refusal:
+            return self._refuse(refusal, now_s)
+
+    def _take(
+        self,
+        event: LinkUp
+        | HelloIn
+        | ManifestIn
+        | RoundEndIn
+        | SealIn
+        | AbortIn
+        | LandedIn
+        | LaneDone
+        | RootComputed
+        | LinkLost
+        | Abort
+        | Deadline,
+        now_s: float,
+    ) -> list[Command]:
+        match event:
+            case LinkUp():
+                self._linked = True
+                self._story.tell(now_s, "the source has connected")
+                return []
+            case HelloIn():
+                return self._hello(event, now_s)
+            case ManifestIn():
+                return self._manifest(event, now_s)
+            case LandedIn():
+                return self._landed(event)
+            case RoundEndIn():
+                return self._round_end(event, now_s)
+            case LaneDone():
+                return self._lane_done(event)
+            case SealIn():
+                return self._sealed(event, now_s)
+            case RootComputed():
+                return self._root_computed(event, now_s)
+            case AbortIn() | Abort():
+                return self._give_up(event.code, event.sentence, now_s)
+            case LinkLost():
+                return self._link_lost(event, now_s)
+            case Deadline():
+                if now_s < self._deadline_at_s:
+                    return []
+                raise DeadlineMissed("the state was not verified at the target before the completion deadline")
+            case _:
+                assert_never(event)
+
+    def _enter(self, phase: Phase, line: str, now_s: float) -> None:
+        self.phase = phase
+        self._story.tell(now_s, line)
+
+    # ---- receiving
+
+    def _hello(self, event: HelloIn, now_s: float) -> list[Command]:
+        if self.phase is not Phase.WAITING:
+            raise Malformed("a second hello")
+        theirs, mine = event.attempt, self._attempt
+        if theirs.session != mine.session:
+            raise WrongSession(f"the source offers session {theirs.session}, and {mine.session} is expected")
+        if theirs.move != mine.move:
+            raise Unauthenticated(f"the source names move {theirs.move}, and {mine.move} is expected")
+        if theirs.epoch != mine.epoch:
+            raise StaleEpoch(
+                f"the source is of epoch {theirs.epoch}, and {mine.epoch} is in force",
+                theirs=theirs.epoch,
+                ours=mine.epoch,
+            )
+        if theirs.mode is not mine.mode:
+            raise Malformed(f"the source says {theirs.mode.value}, and {mine.mode.value} was agreed")
+        self._enter(Phase.RECEIVING, "hello", now_s)
+        return []
+
+    def _manifest(self, event: ManifestIn, now_s: float) -> list[Command]:
+        self._expect_receiving("a manifest")
+        if event.generation != self._generation + 1:
+            raise Malformed(f"manifest {event.generation} came where {self._generation + 1} was due")
+        if self._round.nbytes:
+            raise Malformed("a manifest in the middle of a round")
+        check_placed(event.manifest, self._capacity, self._limits.leaves_max)
+        self._generation = event.generation
+        self._ground = Ground(event.manifest, self._ground)
+        self._story.tell(
+            now_s,
+            f"manifest {event.generation}: block {event.manifest.block}, {format_bytes(event.manifest.layout.nbytes)}",
+        )
+        return []
+
+    def _landed(self, event: LandedIn) -> list[Command]:
+        ground = self._expect_receiving("bytes")
+        if ground is None:
+            raise Malformed("bytes before a manifest")
+        if self._round.ended:
+            raise Malformed("bytes of the next round before this one was digested")
+        whole, covered = ground.land(event.extent)
+        if covered != event.extent.nbytes:
+            raise Malformed("bytes outside the state's leaves", offset=event.extent.offset, nbytes=event.extent.nbytes)
+        self._round.nbytes += covered
+        self._round.leaves.update(ground.leaves.touched(event.extent))
+        self._bytes_landed += covered
+        return self._digest(ground, whole)
+
+    def _digest(self, ground: Ground, indices: list[int]) -> list[Command]:
+        if not indices:
+            return []
+        self._tickets += 1
+        return [Digest(self._tickets, ground.lend(indices, self._tickets))]
+
+    def _round_end(self, event: RoundEndIn, now_s: float) -> list[Command]:
+        ground = self._expect_receiving("a round's end")
+        if ground is None or event.round != self._round.number or self._round.ended:
+            raise Malformed(f"the end of round {event.round} came in round {self._round.number}")
+        if event.nbytes != self._round.nbytes:
+            raise Corrupt(
+                f"round {event.round} ended with {self._round.nbytes} of its {event.nbytes} bytes",
+                landed_bytes=self._round.nbytes,
+                announced_bytes=event.nbytes,
+            )
+        self._round.ended = True
+        self._story.tell(now_s, f"round {event.round} landed: {format_bytes(event.nbytes)}")
+        missing = [index for index in ground.missing() if index in self._round.leaves]
+        return self._digest(ground, missing) or self._answer_round(ground)
+
+    def _answer_round(self, ground: Ground) -> list[Command]:
+        """Tells the source what lies here, once the lanes have read all of the round."""
+        if not self._round.ended or ground.waiting:
+            return []
+        leaves = tuple(records.LeafDigest(extent, digest) for extent, digest in ground.read(self._round.leaves))
+        number = self._round.number
+        self._round = _Round(number + 1)
+        return [SendRecord(records.Digests(number, leaves))] if self._linked else []
+
+    def _lane_done(self, event: LaneDone) -> list[Command]:
+        ground = self._ground
+        assert ground is not None, "lanes read leaves of a manifest"
+        ground.settle(event.ticket, event.items)
+        return self._complete(ground) if self._seal is not None else self._answer_round(ground)
+
+    def _expect_receiving(self, what: str) -> Ground | None:
+        if self.phase is Phase.WAITING:
+            raise Malformed(f"{what} before the hello")
+        if self.phase is not Phase.RECEIVING:
+            raise Malformed(f"{what} after the seal")
+        return self._ground
+
+    # ---- verifying
+
+    def _sealed(self, event: SealIn, now_s: float) -> list[Command]:
+        ground = self._expect_receiving("a seal")
+        if ground is None or event.generation != self._generation or self._generation == 0:
+            raise Malformed(f"a seal of manifest {event.generation}, and the latest is {self._generation}")
+        if self._round.nbytes and not self._round.ended:
+            raise Malformed("a seal in the middle of a round")
+        if (event.block, event.leaf_count) != (ground.manifest.block, len(ground.leaves)):
+            raise Malformed(
+                f"a seal of block {event.block} with {event.leaf_count} leaves; its manifest has block "
+                f"{ground.manifest.block} and {len(ground.leaves)}"
+            )
+        self._seal = event
+        self._enter(Phase.VERIFYING, f"sealed at block {event.block}", now_s)
+        if self._hands_over and self._limits.recheck_handed_over:
+            for index in range(len(ground.leaves)):
+                if index not in ground.fresh:
+                    ground.forget(index)
+        return [StopReceiving(), *(self._digest(ground, ground.missing()) or self._complete(ground))]
+
+    def _complete(self, ground: Ground) -> list[Command]:
+        if ground.waiting:
+            return []
+        digests = tuple(digest for digest in ground.digests if digest is not None)
+        if len(digests) != len(ground.leaves):
+            return self._digest(ground, ground.missing())
+        return [ComputeRoot(ground.manifest, digests)]
+
+    def _root_computed(self, event: RootComputed, now_s: float) -> list[Command]:
+        seal, ground = self._seal, self._ground
+        assert seal is not None and ground is not None, "VERIFYING has both"
+        if event.layout != seal.layout:
+            raise LayoutRefused(
+                "the layout that was received is not the one that was sealed",
+                ours=event.layout.hex(),
+                sealed=seal.layout.hex(),
+            )
+        if not self._roots_agree(event, seal):
+            raise Corrupt(
+                "the bytes at the target are not the bytes that the source sealed; nothing was installed",
+                target_root=event.root.hex(),
+                source_root=seal.root.hex(),
+            )
+        self._enter(Phase.PREPARED, f"proven at block {seal.block}", now_s)
+        told: list[Command] = [SendRecord(records.Prepared(event.root))] if self._linked else []
+        proof = Prepared(
+            manifest=ground.manifest,
+            source_root=seal.root,
+            target_root=event.root,
+            layout=event.layout,
+            number=seal.number,
+            leaf_count=len(ground.leaves),
+            bytes_landed=self._bytes_landed,
+            rounds=self._round.number if self._round.ended else self._round.number - 1,
+        )
+        return [*told, CloseLink(), proof]
+
+    def _roots_agree(self, event: RootComputed, seal: SealIn) -> bool:
+        return event.root == seal.root
+
+    # ---- the end
+
+    def _activate(self, event: ActivateIn, now_s: float) -> list[Command]:
+        after = self._attempt.epoch + 1
+        if event.epoch != after:
+            raise StaleEpoch(f"an activation of epoch {event.epoch}; this attempt leads to {after}")
+        if self.phase is Phase.ACTIVE:
+            return []
+        seal, ground = self._seal, self._ground
+        assert seal is not None and ground is not None, "PREPARED has both"
+        self._enter(Phase.ACTIVE, f"owner of epoch {event.epoch}", now_s)
+        return [Install(ground.manifest, seal.number, event.epoch)]
+
+    def _link_lost(self, event: LinkLost, now_s: float) -> list[Command]:
+        self._linked = False
+        if self.phase is Phase.VERIFYING:
+            self._story.tell(now_s, "the link is gone, and nothing more is needed from it")
+            return []
+        return self._give_up(LinkCut.code, f"the link closed before the seal: {event.sentence}", now_s)
+
+    def _refuse(self, refusal: Refused, now_s: float) -> list[Command]:
+        why = records.Refused.of(refusal)
+        told: list[Command] = [SendRecord(why)] if self._linked else []
+        return [*told, *self._give_up(refusal.code, refusal.sentence, now_s, **refusal.facts)]
+
+    def _give_up(self, code: str, sentence: str, now_s: float, **facts: Fact) -> list[Command]:
+        answered = self.phase is Phase.PREPARED
+        self._enter(Phase.DISCARDED, f"discarded, {code}: {sentence}", now_s)
+        failed: list[Command] = [] if answered else [Failed(code, sentence, facts)]
+        return [Discard(zero=not self._hands_over), *failed]
 
 
 def event_of(record: records.Record) -> Event:
-    """The event that a record from the source is. Raises `Malformed` for one that only a target sends."""
-    raise NotImplementedError
+    """The event that a record from the source is. Raises `Malformed` for one that only a target or a link writes."""
+    match record:
+        case records.Hello(session, epoch, move, mode):
+            return HelloIn(Attempt(move, session, epoch, mode))
+        case records.ManifestRecord(generation, manifest):
+            return ManifestIn(generation, manifest)
+        case records.RoundEnd(number, nbytes):
+            return RoundEndIn(number, nbytes)
+        case records.Seal():
+            return SealIn(record.root, record.layout, record.block, record.number, record.leaf_count, record.generation)
+        case records.Abort(code, sentence):
+            return AbortIn(code, sentence)
+        case records.Digests() | records.Prepared() | records.Refused() | records.Chunk() | records.Shared():
+            raise Malformed(f"a {record.TYPE.name} record from a source")
+        case _:
+            assert_never(record)
