@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -80,3 +81,8 @@ class Rule:
     pattern: str
     kind: Kind
     write: WriteRule = Free()
+
+
+def rules_under(prefix: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules of a tree that was put under `prefix` in a larger one."""
+    return tuple(replace(rule, pattern=f"{prefix}/{rule.pattern}") for rule in rules)

@@ -17,7 +17,7 @@ LEAF_BYTES_MAX = 1024 * 1024
 SEGMENTS_MAX = 65_536
 VIEWS_MAX = 65_536
 ALIGN_BYTES = 4096
-"""Segments start at a multiple of this in an arena and in an image."""
+"""Gathered segments start at a multiple of this in an arena, all segments do in an image."""
 META_SEGMENT = "meta"
 """The segment that holds the state tree itself as canonical JSON, with references to views."""
 
@@ -53,7 +53,8 @@ class Placement:
     """Where segment number i lies: `offset` in the arena, `capacity` bytes kept for it.
 
     `resident` says that the engine's own tensor lives there (it was allocated from the arena), so that a hand-over
-    needs no copy; otherwise the bytes were gathered at the boundary.
+    needs no copy; it starts where the tensor does, perhaps in the middle of an allocation. Otherwise the bytes were
+    gathered at the boundary, to a multiple of `ALIGN_BYTES`.
     """
 
     offset: int

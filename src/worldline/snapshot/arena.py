@@ -57,7 +57,8 @@ class Arena:
         self._writable = writable
         # The range is reserved by a mapping of Python's, which lives as long as a view of it does; the memfd is put
         # over it. (Mapped by Python itself, the memfd would stay open inside the mapping object until the last view
-        # is gone.) lf._range = mmap.mmap(-1, capacity, flags=_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        # is gone.)
+        self._range = mmap.mmap(-1, capacity, flags=_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self._view: memoryview | None = memoryview(self._range)
         self._address = int(np.frombuffer(self._range, np.uint8, 1).__array_interface__["data"][0])
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)

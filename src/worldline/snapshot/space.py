@@ -45,6 +45,10 @@ class Space:
         """Free bytes in all; the largest stretch may be shorter."""
         return sum(self._ends) - sum(self._starts)
 
+    def free(self) -> list[Extent]:
+        """The free stretches, ascending."""
+        return [Extent(start, end - start) for start, end in zip(self._starts, self._ends, strict=True)]
+
     def take(self, nbytes: int, what: str) -> Extent:
         """The first stretch that fits. Raises `NoCapacity`."""
         size = aligned(nbytes)

@@ -1,0 +1,231 @@
+"""Capture: an engine's tree becomes a manifest over its arena, at a block boundary.
+
+Invariants:
+- After `capture` every byte of the state lies in the arena where the manifest says. Tensors allocated from the arena
+  stay where they are (*resident*); all others are copied into a place of their own (*gathered*), which keeps its
+  address from boundary to boundary while the tensor fits.
+- Canonical bytes depend on the state alone: bytes that no tensor covers, and rows that no `Partial` counts, are zero.
+- No reference to a tensor outlives the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from worldline.errors import LayoutRefused, NoCapacity
+from worldline.schema.inventory import Free, Kind, Rule
+from worldline.schema.layout import (
+    LEAF_BYTES_MAX,
+    META_SEGMENT,
+    Extent,
+    Layout,
+    Manifest,
+    Placement,
+    Segment,
+    View,
+)
+from worldline.snapshot.arena import Arena
+from worldline.snapshot.checks import check_layout
+from worldline.snapshot.dtypes import ITEM_BYTES
+from worldline.snapshot.geometry import Spread, aligned_start, clusters, pieces, spread
+from worldline.snapshot.memory import ArenaMemory, storage_over
+from worldline.snapshot.tree import Tree, encode_tree
+from worldline.snapshot.walk import Found, Rules, Walk
+
+LEAF_BYTES = 256 * 1024
+"""The default leaf: small states get a useful dirty set, and gigabytes still cost few calls."""
+
+assert LEAF_BYTES <= LEAF_BYTES_MAX
+
+_INT_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The memory of one segment in the engine: `nbytes` from address `base`, and the tensors over it."""
+
+    base: int
+    nbytes: int
+    members: tuple[int, ...]
+    spreads: tuple[Spread, ...]
+    """Where the valid parts lie, one a member."""
+    covered: bool
+    """Whether one or more tensors without gaps cover every byte."""
+
+
+class Gatherer:
+    """Captures one session's state, boundary after boundary, into the arena of `memory`."""
+
+    def __init__(
+        self, memory: ArenaMemory, leaf_bytes: int = LEAF_BYTES, places: Mapping[str, Placement] | None = None
+    ) -> None:
+        """`places`: where gathered segments lie already, by name; they must be taken in the memory's space."""
+        self._memory = memory
+        self._leaf_bytes = leaf_bytes
+        self._places: dict[str, Placement] = dict(places or {})
+        self._rules = Rules(())
+        self._layout: Layout | None = None
+
+    @property
+    def arena(self) -> Arena:
+        """Where the state is captured."""
+        return self._memory.arena
+
+    @torch.no_grad()
+    def capture(self, tree: Tree, rules: Sequence[Rule], block: int) -> Manifest:
+        """The state as it is now. Called by the thread that steps the engine, between two blocks.
+
+        `rules` are matched against paths from the top of `tree` (see `schema.inventory.rules_under`). Raises
+        `LayoutRefused` for what can't be described exactly and `NoCapacity` when the arena is full; the engine's
+        state is unharmed and a later capture may succeed.
+        """
+        if tuple(rules) != self._rules.rules:
+            self._rules = Rules(rules)
+        walk = Walk(tree, self._rules)
+        found = walk.found
+        full = [_spread(item.dtype, item.tensor) for item in found]
+        stretches = [_stretch(tuple(group), found, full) for group in clusters(full)]
+        meta = encode_tree(walk.node)
+        layout = self._lay_out(found, stretches, len(meta))
+        placements = self._place(layout, found, stretches)
+        for place, stretch in zip(placements[1:], stretches, strict=True):
+            if place.resident:
+                self._clear_rest(found, stretch)
+            else:
+                self._copy(found, stretch, place)
+        self.arena.bytes_at(Extent(placements[0].offset, len(meta)))[:] = meta
+        return Manifest(layout, placements, block)
+
+    def _lay_out(self, found: list[Found], stretches: list[Stretch], meta_bytes: int) -> Layout:
+        segments = [Segment(META_SEGMENT, meta_bytes, Kind.AUX, Free())]
+        views: list[View | None] = [None] * len(found)
+        for number, stretch in enumerate(stretches, 1):
+            first = found[stretch.members[0]]
+            rules = {found[index].rule.write for index in stretch.members}
+            write = rules.pop() if len(rules) == 1 else Free()
+            segments.append(Segment(first.path, stretch.nbytes, first.rule.kind, write))
+            for index in stretch.members:
+                item = found[index]
+                tensor = item.tensor
+                offset = tensor.data_ptr() - stretch.base if stretch.nbytes else 0
+                views[index] = View(item.path, item.dtype, tuple(tensor.shape), tuple(tensor.stride()), number, offset)
+        layout = Layout(tuple(segments), tuple(view for view in views if view is not None), self._leaf_bytes)
+        if layout == self._layout:
+            return self._layout
+        check_layout(layout)
+        self._layout = layout
+        return layout
+
+    def _place(self, layout: Layout, found: list[Found], stretches: list[Stretch]) -> tuple[Placement, ...]:
+        resident = [None, *(self._resident(found, stretch) for stretch in stretches)]
+        gathered = {segment.name for segment, place in zip(layout.segments, resident, strict=True) if place is None}
+        for name in self._places.keys() - gathered:
+            self._memory.release(self._places.pop(name))
+        return tuple(place or self._gathered(segment) for segment, place in zip(layout.segments, resident, strict=True))
+
+    def _resident(self, found: list[Found], stretch: Stretch) -> Placement | None:
+        """The stretch's own place, if it lies in the arena and can be made canonical without touching live bytes."""
+        offset = self._memory.offset_of(stretch.base, stretch.nbytes)
+        if offset is None or not (stretch.covered or _is_one_partial(found, stretch)):
+            return None
+        return Placement(offset, stretch.nbytes, resident=True)
+
+    def _gathered(self, segment: Segment) -> Placement:
+        place = self._places.get(segment.name)
+        if segment.nbytes == 0:
+            return Placement(0, 0, resident=False)
+        if place is not None and place.capacity >= segment.nbytes:
+            return place
+        slack = segment.nbytes // 4
+        if place is not None:
+            slack = segment.nbytes // 2  # it grows: fewer moves of its place
+            self._memory.release(self._places.pop(segment.name))
+        try:
+            extent = self._memory.take(segment.nbytes + slack, segment.name)
+        except NoCapacity:
+            extent = self._memory.take(segment.nbytes, segment.name)
+        place = Placement(extent.offset, extent.nbytes, resident=False)
+        self._places[segment.name] = place
+        return place
+
+    def _clear_rest(self, found: list[Found], stretch: Stretch) -> None:
+        if not stretch.covered:
+            (index,) = stretch.members
+            _rest(found[index]).zero_()
+
+    def _copy(self, found: list[Found], stretch: Stretch, place: Placement) -> None:
+        """Makes the place hold the stretch's canonical bytes."""
+        if not stretch.nbytes:
+            return
+        target = self.arena.address + place.offset
+        if not all(item.solid for item in stretch.spreads) and not stretch.covered:
+            ctypes.memset(target, 0, stretch.nbytes)
+            storage = storage_over(self.arena, Extent(place.offset, stretch.nbytes))
+            for index in stretch.members:
+                _copy_elements(found[index].valid, storage, stretch.base)
+            return
+        parts = [(stretch.base, stretch.base + stretch.nbytes)] if stretch.covered else pieces(stretch.spreads)
+        done = stretch.base
+        for start, end in parts:
+            ctypes.memset(target + done - stretch.base, 0, start - done)
+            ctypes.memmove(target + start - stretch.base, start, end - start)
+            done = end
+        ctypes.memset(target + done - stretch.base, 0, stretch.base + stretch.nbytes - done)
+
+
+def _spread(dtype: str, tensor: torch.Tensor) -> Spread:
+    return spread(tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), ITEM_BYTES[dtype])
+
+
+def _stretch(members: tuple[int, ...], found: list[Found], full: list[Spread]) -> Stretch:
+    start = min(full[index].start for index in members)
+    end = max(full[index].end for index in members)
+    base = aligned_start(start, ((full[index].start, ITEM_BYTES[found[index].dtype]) for index in members))
+    if base is None:
+        path = found[members[0]].path
+        raise LayoutRefused(f"the tensors over the storage of {path!r} are aligned against each other", path=path)
+    valid = tuple(
+        full[index] if found[index].valid is found[index].tensor else _spread(found[index].dtype, found[index].valid)
+        for index in members
+    )
+    nbytes = end - base if end > start else 0
+    covered = pieces(item for item in valid if item.solid) == [(base, end)]
+    return Stretch(base, nbytes, members, valid, covered)
+
+
+def _is_one_partial(found: list[Found], stretch: Stretch) -> bool:
+    if len(stretch.members) != 1 or stretch.nbytes == 0:
+        return False
+    item = found[stretch.members[0]]
+    # More than the stretch where rows overlap, less where it has gaps.
+    nbytes = item.tensor.numel() * item.tensor.itemsize
+    whole = _spread(item.dtype, item.tensor)
+    return item.valid is not item.tensor and nbytes == stretch.nbytes and whole.solid
+
+
+def _rest(item: Found) -> torch.Tensor:
+    """The rows of a `Partial` that are not state."""
+    (dim,) = [d for d in range(item.tensor.dim()) if item.tensor.shape[d] != item.valid.shape[d]]
+    stop = item.valid.shape[dim]
+    return item.tensor.detach().narrow(dim, stop, item.tensor.shape[dim] - stop)
+
+
+def _copy_elements(tensor: torch.Tensor, storage: torch.UntypedStorage, base: int) -> None:
+    """Copies a tensor's elements to the same distance from the storage's start as they have from `base`, as
+    integers.
+    """
+    if tensor.numel() == 0:
+        return
+    plain = tensor.detach()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    plain = plain.view(_INT_OF_SIZE[plain.itemsize])
+    # A repeated dimension (stride 0) is one row of memory, and torch writes to no tensor that has one.
+    shape = [1 if stride == 0 else size for size, stride in zip(plain.shape, plain.stride(), strict=True)]
+    plain = plain.as_strided(shape, plain.stride())
+    offset = (tensor.data_ptr() - base) // plain.itemsize
+    torch.empty(0, dtype=plain.dtype).set_(storage, offset, plain.size(), plain.stride()).copy_(plain)
