@@ -36,6 +36,10 @@ class ArenaBytes(Protocol):
         """The bytes themselves (no copy), format `B`. Raises `ValueError` outside the arena."""
         ...
 
+    def close(self) -> None:
+        """Gives this process's part of the memory back. Links never call it on an arena they were given."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RecordIn:
@@ -61,13 +65,18 @@ class Link(Protocol):
 
     @property
     def arena(self) -> ArenaBytes:
-        """At the source: the session's arena. At the target: the arena in which bytes land (after the connection is
-        up).
+        """At the source: the session's arena. At the target: the arena in which bytes land.
+
+        Under `hands_over` that is the source's own, mapped read-only; whoever accepted the link closes it.
         """
         ...
 
     async def send(self, record: bytes) -> None:
-        """Sends one record of at most `RECORD_BYTES_MAX`. Raises `LinkCut`."""
+        """Sends one whole record of `worldline.wire`, at most `RECORD_BYTES_MAX`.
+
+        Raises `LinkCut`, or `TimedOut` when nobody reads for half a minute. After an error, or a cancelled `send` or
+        `post`, this side sends no more; `receive` goes on.
+        """
         ...
 
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
@@ -80,7 +89,11 @@ class Link(Protocol):
         ...
 
     async def receive(self) -> LinkEvent:
-        """The next event. Raises `LinkCut` when the other side is gone and `Malformed` when it broke the format."""
+        """The next event. Raises `LinkCut` when the other side is gone and `Malformed` when it broke the format.
+
+        Both come after all that was received before. One task at a time. What is not received is held back at the
+        sender.
+        """
         ...
 
     async def fence(self) -> None:
