@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import assert_never
 
+from worldline.control.handoff_table import TRANSITIONS, Phase
 from worldline.control.order import (
+    SIDE_OF,
     Activate,
     Activated,
     AwaitPrepared,
@@ -57,103 +58,14 @@ from worldline.control.order import (
     Thawed,
     WriteImage,
 )
-from worldline.errors import Corrupt, DeadlineMissed, Fact, Internal, StaleEpoch, StateLost
+from worldline.errors import ControllerGone, Corrupt, DeadlineMissed, Fact, Internal, StaleEpoch, StateLost, TimedOut
 from worldline.errors import HostGone as HostGoneError
-from worldline.migration.story import Story, Table
+from worldline.migration.story import Story
 from worldline.schema.receipt import Mode, Receipt
 from worldline.units import format_seconds
 
-
-class Phase(StrEnum):
-    """Where an order is. Up to COMMITTING nothing has changed hands."""
-
-    NEW = "new"
-    PREPARING = "preparing"
-    """The target reserves an arena and listens, or verifies an image."""
-    COPYING = "copying"
-    """The source sends (or writes an image), and the target lands and digests."""
-    VERIFYING = "verifying"
-    """The source is frozen and sealed; the target's proof is awaited."""
-    COMMITTING = "committing"
-    """The swap was asked for, and only the record knows its outcome."""
-    FENCING = "fencing"
-    """Committed; a handed-over arena's source must let go before the target may write."""
-    ACTIVATING = "activating"
-    """Committed; the new owner takes the session up."""
-    RETIRING = "retiring"
-    """The new owner plays, or the image holds the session; the old one lets go."""
-    ABORTING = "aborting"
-    """Given up: the target forgets, the source plays on."""
-    ENDED = "ended"
-
-
-_LATE = (SourceProgress, SourceSealed, TargetReady, TargetPrepared, ImageWritten, DeadlinePassed)
-_GIVEN_UP = (Phase.ABORTING, Phase.ENDED)
-
-TRANSITIONS: Table[Phase] = {
-    Phase.NEW: {
-        Begin: (Phase.PREPARING, Phase.COPYING),
-        Recovered: (Phase.ABORTING, Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
-    },
-    Phase.PREPARING: {
-        TargetReady: (Phase.COPYING,),
-        TargetPrepared: (Phase.COMMITTING, *_GIVEN_UP),
-        PeerFailed: (Phase.PREPARING, *_GIVEN_UP),
-        HostGone: (Phase.PREPARING, *_GIVEN_UP),
-        DeadlinePassed: (Phase.PREPARING, *_GIVEN_UP),
-    },
-    Phase.COPYING: {
-        SourceProgress: (Phase.COPYING,),
-        SourceSealed: (Phase.VERIFYING, Phase.COMMITTING, *_GIVEN_UP),
-        TargetPrepared: (Phase.COPYING,),
-        ImageWritten: (Phase.COMMITTING, *_GIVEN_UP),
-        PeerFailed: (Phase.COPYING, *_GIVEN_UP),
-        HostGone: (Phase.COPYING, *_GIVEN_UP),
-        DeadlinePassed: (Phase.COPYING, *_GIVEN_UP),
-    },
-    Phase.VERIFYING: {
-        SourceProgress: (Phase.VERIFYING,),
-        TargetPrepared: (Phase.COMMITTING, *_GIVEN_UP),
-        PeerFailed: (Phase.VERIFYING, *_GIVEN_UP),
-        HostGone: (Phase.VERIFYING, *_GIVEN_UP),
-        DeadlinePassed: (Phase.VERIFYING, *_GIVEN_UP),
-    },
-    Phase.COMMITTING: {
-        Swapped: (Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED, Phase.ABORTING),
-        SwapUnknown: (Phase.COMMITTING,),
-        OwnerRead: (Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED, Phase.ABORTING),
-        HostGone: (Phase.COMMITTING,),
-        **dict.fromkeys((*_LATE, PeerFailed), (Phase.COMMITTING,)),
-    },
-    Phase.FENCING: {
-        Retired: (Phase.ACTIVATING, Phase.ENDED),
-        PeerFailed: (Phase.FENCING,),
-        HostGone: (Phase.FENCING, Phase.ACTIVATING, Phase.ENDED),
-        **dict.fromkeys(_LATE, (Phase.FENCING,)),
-    },
-    Phase.ACTIVATING: {
-        Activated: (Phase.RETIRING, Phase.ENDED),
-        PeerFailed: (Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
-        HostGone: (Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
-        **dict.fromkeys((*_LATE, Retired), (Phase.ACTIVATING,)),
-    },
-    Phase.RETIRING: {
-        Retired: (Phase.ENDED,),
-        PeerFailed: (Phase.RETIRING, Phase.ENDED),
-        HostGone: (Phase.RETIRING, Phase.ENDED),
-        **dict.fromkeys((*_LATE, Activated), (Phase.RETIRING,)),
-    },
-    Phase.ABORTING: {
-        Discarded: _GIVEN_UP,
-        Thawed: _GIVEN_UP,
-        PeerFailed: _GIVEN_UP,
-        HostGone: _GIVEN_UP,
-        **dict.fromkeys(_LATE, (Phase.ABORTING,)),
-    },
-    Phase.ENDED: dict.fromkeys(
-        (*_LATE, PeerFailed, HostGone, Activated, Retired, Discarded, Thawed, SwapUnknown), (Phase.ENDED,)
-    ),
-}
+_UNANSWERED = frozenset({HostGoneError.code, TimedOut.code})
+"""Errors of a call that say nothing about what the host did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +83,7 @@ class Retries:
 
 
 class Handoff:
-    """Drives one order. `handle` is the only way in; times are monotonic seconds of the machine that all hosts share."""
+    """Drives one order. `handle` is the only way in; times are monotonic seconds, shared with the hosts."""
 
     def __init__(self, order: Order, started_at_s: float, retries: Retries | None = None) -> None:
         self.phase = Phase.NEW
@@ -183,6 +95,10 @@ class Handoff:
         self._receipt: Receipt | None = None
         self._failures: dict[Call, int] = {}
         self._gone: set[Side] = set()
+        self._source_silent = False
+        """`RunSource` will not be answered. If the target proves a seal, the source sent it and is frozen or dead."""
+        self._dispossessed = False
+        """The record names neither owner of this order, so the source may not play on."""
         self._awaited: set[Call] = set()
         """ABORTING: calls whose success ends the order."""
         self._failure: Failure | None = None
@@ -237,7 +153,7 @@ class Handoff:
                 self._story.tell(now_s, f"the swap's outcome is unknown ({event.sentence}); reading the record")
                 return [ReadOwner(0.0)]
             case OwnerRead():
-                return self._swapped(Swapped(event.owner == self._order.after), now_s)
+                return self._owner_read(event, now_s)
             case Activated():
                 return self._activated(now_s) if self.phase is Phase.ACTIVATING else []
             case Retired():
@@ -288,9 +204,12 @@ class Handoff:
         return self._proof(self._receipt, now_s) if self._receipt is not None else []
 
     def _proof(self, receipt: Receipt, now_s: float) -> list[Command]:
-        """The swap, if the receipt proves this order and every bound is still kept; a move's needs the source's seal too."""
+        """The swap, if the receipt proves this order and every bound is still kept.
+
+        A move waits for the source's own word too, which says when the pause began, unless the source fell silent.
+        """
         self._receipt = receipt
-        if self.phase is Phase.COPYING and self._order.mode is not Mode.PARK:
+        if self.phase is Phase.COPYING and self._order.mode is not Mode.PARK and not self._source_silent:
             return []
         late = self._deadline(now_s)
         if late:
@@ -306,9 +225,7 @@ class Handoff:
         order, sealed = self._order, self._sealed
         ours = (order.move, order.session, order.after.epoch)
         if (receipt.move, receipt.session, receipt.epoch) != ours:
-            return Failure(
-                StaleEpoch.code, f"the receipt is for {receipt.session} epoch {receipt.epoch}, another attempt"
-            )
+            return Failure(StaleEpoch.code, f"the receipt is another attempt's: {receipt.move}, epoch {receipt.epoch}")
         if receipt.source_root != receipt.target_root:
             return Failure(Corrupt.code, "the receipt's two roots differ", {"block": receipt.block})
         if sealed is not None and (sealed.root, sealed.block) != (receipt.source_root, receipt.block):
@@ -340,8 +257,9 @@ class Handoff:
             self._awaited.add(Call.DISCARD)
             commands.append(Discard(0.0))
         if self._order.source is not None and Side.SOURCE not in self._gone:
-            self._awaited.add(Call.THAW)
-            commands.append(Thaw(0.0))
+            call = Call.RETIRE if self._dispossessed else Call.THAW
+            self._awaited.add(call)
+            commands.append(Retire(self._order.epoch, 0.0) if self._dispossessed else Thaw(0.0))
         return commands or self._finish_refused(now_s)
 
     def _settled(self, call: Call, now_s: float) -> list[Command]:
@@ -357,11 +275,17 @@ class Handoff:
 
     def _swapped(self, event: Swapped, now_s: float) -> list[Command]:
         if not event.ok:
-            return self._give_up(
-                Failure(StaleEpoch.code, "the record names another owner, or the order was over"), now_s
-            )
+            self._story.tell(now_s, "the swap was not made; reading the record")
+            return [ReadOwner(0.0)]
         self._story.tell(now_s, f"COMMITTED: {self._order.target or 'the image'} owns epoch {self._order.after.epoch}")
         return self._complete(now_s)
+
+    def _owner_read(self, event: OwnerRead, now_s: float) -> list[Command]:
+        if event.owner == self._order.after:
+            return self._swapped(Swapped(ok=True), now_s)
+        self._dispossessed = event.owner != self._order.before
+        whose = f"{event.owner.host or 'nobody'} with epoch {event.owner.epoch}"
+        return self._give_up(Failure(StaleEpoch.code, f"the swap was not made: the record names {whose}"), now_s)
 
     def _complete(self, now_s: float) -> list[Command]:
         """From the swap to the end; every step may be repeated."""
@@ -396,6 +320,8 @@ class Handoff:
         return [Retire(self._order.epoch, 0.0)]
 
     def _retired(self, now_s: float) -> list[Command]:
+        if self.phase is Phase.ABORTING:
+            return self._settled(Call.RETIRE, now_s)
         if self.phase is Phase.FENCING:
             return self._lost(now_s) if Side.TARGET in self._gone else self._activate(now_s)
         return self._finish(now_s) if self.phase is Phase.RETIRING else []
@@ -408,20 +334,18 @@ class Handoff:
         return [Journal(JournalPhase.DONE, facts), done]
 
     def _lost(self, now_s: float) -> list[Command]:
-        """The owner of the record is gone. The source may not play on: the target may have shown blocks to the world."""
+        """The owner of the record is gone. The source may not play on: the target may have shown blocks already."""
         self._failure = Failure(StateLost.code, f"host {self._order.target} ended after the session had become its own")
         return self._retire(now_s) if not self._order.hands_over else self._finish(now_s)
 
     # ---- trouble
 
     def _peer_failed(self, event: PeerFailed, now_s: float) -> list[Command]:
-        """Before the swap a failed call ends the order. After it the call is repeated. Answers to calls of the past are dropped."""
+        """Before the swap a failed call ends the order, after it the call is repeated; a past call's is dropped."""
         self._story.tell(now_s, f"{event.call.value} failed, {event.code}: {event.sentence}")
         match self.phase:
             case Phase.PREPARING | Phase.COPYING | Phase.VERIFYING:
-                if event.call is Call.RUN_SOURCE and self.phase is Phase.VERIFYING:
-                    return []
-                return self._give_up(Failure(event.code, event.sentence, event.facts), now_s)
+                return self._failed_before(event, now_s)
             case Phase.FENCING if event.call is Call.RETIRE:
                 return [Retire(self._order.epoch, self._next_delay_s(event.call))]
             case Phase.ACTIVATING if event.call is Call.ACTIVATE:
@@ -438,6 +362,24 @@ class Handoff:
             case _:
                 return []
 
+    def _failed_before(self, event: PeerFailed, now_s: float) -> list[Command]:
+        if event.call is Call.RUN_SOURCE and self.phase is Phase.VERIFYING:
+            return []
+        if event.call is Call.RUN_SOURCE and event.code in _UNANSWERED:
+            return self._source_fell_silent(now_s)
+        if Side.SOURCE in self._gone:
+            return self._give_up(self._gone_failure(Side.SOURCE), now_s)
+        return self._give_up(Failure(event.code, event.sentence, event.facts), now_s)
+
+    def _source_fell_silent(self, now_s: float) -> list[Command]:
+        """It may have sent everything and sealed: the target says so, or fails, or the deadline passes."""
+        self._source_silent = True
+        return self._proof(self._receipt, now_s) if self._receipt is not None else []
+
+    def _gone_failure(self, who: Side) -> Failure:
+        host = self._order.source if who is Side.SOURCE else self._order.target
+        return Failure(HostGoneError.code, f"host {host} ended before the move was committed", {"host": host})
+
     def _exhausted(self, call: Call) -> bool:
         return self._failures.get(call, 0) + 1 >= self._retries.attempts_max
 
@@ -450,9 +392,11 @@ class Handoff:
         return self._finish(now_s) if self._order.hands_over else self._retire(now_s)
 
     def _retry_undo(self, call: Call, now_s: float) -> list[Command]:
-        """A source that can't be reached stays frozen, so its thaw is repeated without end; a discard is not owed for ever."""
+        """A source that can't be reached stays frozen, so its thaw is repeated without end; a discard is not."""
         if call is Call.THAW:
             return [Thaw(self._next_delay_s(call))]
+        if call is Call.RETIRE:
+            return [Retire(self._order.epoch, self._next_delay_s(call))]
         if self._exhausted(call):
             self._note = f"{self._order.target} did not confirm that it forgot the attempt"
             return self._settled(call, now_s)
@@ -467,13 +411,9 @@ class Handoff:
         self._story.tell(now_s, f"host {host} ({who.value}) is gone")
         match self.phase:
             case Phase.PREPARING | Phase.COPYING | Phase.VERIFYING:
-                if who is Side.SOURCE and self.phase is Phase.VERIFYING:
-                    # All of the state was sent and sealed: the target is now its only holder, if it can prove it.
-                    return []
-                failure = Failure(
-                    HostGoneError.code, f"host {host} ended before the move was committed", {"host": host}
-                )
-                return self._give_up(failure, now_s)
+                if who is Side.SOURCE and order.target is not None and self.phase is not Phase.PREPARING:
+                    return [] if self.phase is Phase.VERIFYING else self._source_fell_silent(now_s)
+                return self._give_up(self._gone_failure(who), now_s)
             case Phase.COMMITTING | Phase.NEW | Phase.ENDED:
                 return []
             case Phase.FENCING:
@@ -483,7 +423,8 @@ class Handoff:
             case Phase.RETIRING:
                 return self._finish(now_s) if who is Side.SOURCE else []
             case Phase.ABORTING:
-                return self._settled(Call.THAW if who is Side.SOURCE else Call.DISCARD, now_s)
+                self._awaited -= {call for call in self._awaited if SIDE_OF[call] is who}
+                return [] if self._awaited else self._finish_refused(now_s)
             case _:
                 assert_never(self.phase)
 
@@ -498,9 +439,9 @@ class Handoff:
                 self.phase = Phase.ENDED
                 return []
             case JournalPhase.BEGUN if not committed:
-                return self._give_up(Failure("CONTROLLER_GONE", "the controller ended before the commit"), now_s)
+                return self._give_up(Failure(ControllerGone.code, "the controller ended before the commit"), now_s)
             case JournalPhase.ABORTED:
-                self._failure = Failure("CONTROLLER_GONE", "the order had been given up when the controller ended")
+                self._failure = Failure(ControllerGone.code, "the order had been given up when the controller ended")
                 self._enter(Phase.ABORTING, "goes on giving up", now_s)
                 return self._undo(now_s)
             case JournalPhase.BEGUN | JournalPhase.COMMITTED:

@@ -120,7 +120,7 @@ class TargetMachine:
         hands_over: bool = False,
         limits: Limits | None = None,
     ) -> None:
-        """`capacity`: bytes of the arena (the source's, where `hands_over`). The proof must stand by `deadline_at_s`."""
+        """`capacity`: of the arena (the source's, where `hands_over`). The proof must stand by `deadline_at_s`."""
         self.phase = Phase.WAITING
         self._attempt = attempt
         self._capacity = capacity
