@@ -1,0 +1,311 @@
+"""The controller's process: verbs in, changes of owner decided and recorded, everybody told.
+
+    python -m worldline.runtime.controller --dir RUN_DIR --hosts a,b,c
+
+It may end at any moment and be started again: what it promised is in its record, sessions play on without it, and
+orders that were under way are finished or undone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from worldline.clock import Clock, SystemClock
+from worldline.control.lifecycle import Status, Verb, begin
+from worldline.errors import BadValue, KeyReused, Unavailable, UnknownMove, WorldlineError
+from worldline.runtime.controller_book import Book, Told
+from worldline.runtime.controller_hosts import HostEvents, HostLink, Hosts, Notice
+from worldline.runtime.controller_moves import Moves, owner_of
+from worldline.runtime.controller_sessions import Sessions
+from worldline.runtime.messages import (
+    CloseRequest,
+    FlipBit,
+    GetMove,
+    GetReceipt,
+    GetSession,
+    Keyed,
+    ListHosts,
+    ListSessions,
+    Move,
+    MoveRequest,
+    OpenRequest,
+    ParkRequest,
+    Progress,
+    Qualify,
+    ResumeRequest,
+    SabotageRequest,
+    Session,
+    SessionFailed,
+    Snapshot,
+    Subscribe,
+    ToController,
+)
+from worldline.runtime.rpc import Peer, Server, serve
+from worldline.runtime.store import Claim, Store
+from worldline.runtime.store_sqlite import SqliteStore
+from worldline.schema.ids import SessionId, check_name
+
+SOCKET = "controller.sock"
+RECORD = "record.sqlite"
+SNAPSHOT_MOVES = 50
+SABOTAGE_WAIT_S = 10.0
+KEY_LENGTH_MAX = 200
+ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+ID_LENGTH = 10
+
+VerbRequest: TypeAlias = OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """`start` before anything is asked of it; `close` at the end."""
+
+    def __init__(self, run_dir: Path, store: Store, clock: Clock, random: Random, faults: bool = False) -> None:
+        self._run_dir = run_dir
+        self._store = store
+        self._random = random
+        self._faults = faults
+        self._book = Book(store, self._tell)
+        self._sessions = Sessions(self._book)
+        self._moves = Moves(self._sessions, self._book, clock, faults)
+        self._subscribers: set[Peer] = set()
+        self._keyed: dict[str, asyncio.Future[Session | Move]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hosts: Hosts
+        self._server: Server
+
+    async def start(self, hosts: list[str]) -> None:
+        """Reads the record, takes up unfinished orders, reaches for the hosts and listens."""
+        await self._book.load()
+        events = HostEvents(self._on_host, self._on_host_changed, self._on_host_gone, self._on_notice)
+        seen = {incarnation.host: incarnation for incarnation in await self._store.incarnations()}
+        self._hosts = self._sessions.hosts = Hosts(self._run_dir, events, seen)
+        await self._moves.recover(self._spawn)
+        for host in hosts:
+            self._hosts.add(host)
+        for row in self._book.rows():
+            if row.host is not None and self._hosts.is_gone(row.host):
+                self._sessions.doom(row.id, f"host {row.host} ended while the controller was away")
+        await self._sessions.settle()
+        self._server = await serve(self._run_dir / SOCKET, ToController, self._on_message, self._on_closed)
+
+    async def close(self) -> None:
+        """Stops without finishing what is under way, as the end of the process would."""
+        await self._server.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._hosts.close()
+        await self._store.close()
+
+    # ---- what is asked
+
+    async def _on_message(self, peer: Peer, message: ToController) -> object:
+        match message:
+            case OpenRequest() | MoveRequest() | ParkRequest() | ResumeRequest() | CloseRequest():
+                return await self._verb(message, self._draw(message))
+            case Keyed(key, verb):
+                return await self._once(key, verb)
+            case SabotageRequest(session, bit):
+                await self._sabotage(session, bit)
+                return None
+            case ListSessions():
+                return self._book.views()
+            case ListHosts():
+                return [link.view() for link in self._hosts.all()]
+            case GetSession(session):
+                return self._book.view(session)
+            case GetMove(move):
+                return await self._book.move(move)
+            case GetReceipt(receipt):
+                return await self._book.receipt(receipt)
+            case Qualify(qualification):
+                await self._store.qualify(qualification)
+                return None
+            case Subscribe():
+                return self._subscribe(peer)
+            case _:
+                assert_never(message)
+
+    async def _verb(self, verb: VerbRequest, drawn: str) -> Session | Move:
+        """`drawn` is the id of the session or move that the verb makes."""
+        match verb:
+            case OpenRequest():
+                return await self._sessions.open(verb, drawn)
+            case MoveRequest():
+                return await self._moves.move(verb, drawn)
+            case ParkRequest():
+                return await self._moves.park(verb, drawn)
+            case ResumeRequest():
+                return await self._moves.resume(verb, drawn)
+            case CloseRequest():
+                return await self._sessions.close(verb)
+            case _:
+                assert_never(verb)
+
+    def _draw(self, verb: VerbRequest) -> str:
+        """A new id, in letters that are not mistaken for each other."""
+        if isinstance(verb, OpenRequest) and verb.session is not None:
+            return verb.session
+        kind = "s" if isinstance(verb, OpenRequest) else "m"
+        return f"{kind}-" + "".join(self._random.choice(ID_LETTERS) for _ in range(ID_LENGTH))
+
+    async def _sabotage(self, session: str, bit: int) -> None:
+        if not self._faults:
+            raise BadValue("a bit is flipped only in a fleet that was started with faults allowed")
+        row = self._book.view(session)
+        begin(SessionId(session), Status(row.status), Verb.SABOTAGE, row.why)
+        await self._hosts.living(owner_of(row)).call(FlipBit(session, bit), None, SABOTAGE_WAIT_S)
+
+    # ---- once for each key
+
+    async def _once(self, key: str, verb: VerbRequest) -> Session | Move:
+        """The verb's answer, the recorded one where the key was used before. Raises `KeyReused`.
+
+        A verb that raised has changed nothing, so its key is free again.
+        """
+        if not 1 <= len(key) <= KEY_LENGTH_MAX:
+            raise BadValue(f"an idempotency key has 1 to {KEY_LENGTH_MAX} characters, not {len(key)}")
+        digest = hashlib.sha256(msgspec.json.encode(verb, order="sorted")).digest()
+        claim = await self._store.claim(Claim(key, digest, self._draw(verb), None))
+        if claim.verb != digest:
+            raise KeyReused("this idempotency key was used with another request", key=key)
+        if claim.answer is not None:
+            return msgspec.json.decode(claim.answer, type=Session | Move)
+        if key not in self._keyed:
+            self._keyed[key] = asyncio.ensure_future(self._answer(key, verb, claim.id))
+        return await asyncio.shield(self._keyed[key])
+
+    async def _answer(self, key: str, verb: VerbRequest, drawn: str) -> Session | Move:
+        try:
+            answer = await self._found(verb, drawn) or await self._verb(verb, drawn)
+            await self._store.answer(key, msgspec.json.encode(answer))
+        except WorldlineError:
+            await self._store.release(key)
+            raise
+        finally:
+            self._keyed.pop(key, None)
+        return answer
+
+    async def _found(self, verb: VerbRequest, drawn: str) -> Session | Move | None:
+        """What a controller that ended before it could answer has left behind under the id that it had drawn."""
+        match verb:
+            case OpenRequest():
+                return self._book.find(drawn)
+            case CloseRequest(session):
+                row = self._book.find(session)
+                return row if row is not None and row.status == "closed" else None
+            case MoveRequest() | ParkRequest() | ResumeRequest():
+                try:
+                    move = await self._moves.ended(drawn)
+                except UnknownMove:
+                    return None
+                if move.error is not None and not isinstance(verb, MoveRequest):
+                    return None
+                return move if isinstance(verb, MoveRequest) else self._book.view(verb.session)
+            case _:
+                assert_never(verb)
+
+    # ---- who is told
+
+    def _subscribe(self, peer: Peer) -> Snapshot:
+        self._subscribers.add(peer)
+        sessions = [view for view in self._book.views() if view.status != "closed"]
+        hosts = [link.view() for link in self._hosts.all()]
+        return Snapshot(sessions, hosts, self._book.moves()[-SNAPSHOT_MOVES:])
+
+    def _tell(self, told: Told) -> None:
+        for peer in tuple(self._subscribers):
+            try:
+                peer.notify(told)
+            except Unavailable:
+                self._subscribers.discard(peer)
+
+    async def _on_closed(self, peer: Peer) -> None:
+        self._subscribers.discard(peer)
+
+    # ---- what hosts do
+
+    async def _on_host(self, link: HostLink, peer: Peer) -> None:
+        assert link.incarnation is not None
+        await self._store.remember(link.incarnation)
+        await self._sessions.reconcile(link, peer)
+
+    def _on_host_changed(self, link: HostLink) -> None:
+        self._book.tell_host(link.view())
+
+    def _on_host_gone(self, host: str, generation: str) -> None:
+        log.warning("host %s, generation %s, has ended", host, generation)
+        self._moves.check_hosts()
+        self._sessions.host_gone(host, generation)
+        self._spawn(self._sessions.settle())
+
+    def _on_notice(self, _host: str, notice: Notice) -> None:
+        match notice:
+            case Progress():
+                self._moves.on_progress(notice)
+            case SessionFailed(session, epoch, sentence):
+                row = self._book.find(session)
+                if row is not None and row.epoch == epoch:
+                    self._sessions.doom(session, f"its engine failed inside a block: {sentence}")
+                    self._spawn(self._sessions.settle())
+            case _:
+                assert_never(notice)
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _logged(work: Coroutine[object, object, None]) -> None:
+    """The root of a background task: what goes wrong in it is told, and ends it alone."""
+    try:
+        await work
+    except Exception:
+        log.exception("a task of the controller failed")
+
+
+async def run(run_dir: Path, hosts: list[str], faults: bool, stopped: Callable[[asyncio.Event], None]) -> None:
+    """Serves until the event that `stopped` was given is set."""
+    store = await SqliteStore.open(run_dir / RECORD)
+    controller = Controller(run_dir, store, SystemClock(), SystemRandom(), faults)
+    await controller.start(hosts)
+    stop = asyncio.Event()
+    stopped(stop)
+    await stop.wait()
+    await controller.close()
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+def main() -> None:
+    """The process."""
+    parser = argparse.ArgumentParser(prog="python -m worldline.runtime.controller")
+    parser.add_argument("--dir", type=Path, required=True, help="the fleet's run directory")
+    parser.add_argument("--hosts", default="", help="names, with commas between them")
+    parser.add_argument("--faults", action="store_true", help="planted faults and sabotage are accepted")
+    words = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    hosts = [check_name(host, "the host") for host in words.hosts.split(",") if host]
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(run(words.dir, hosts, words.faults, _on_signals))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Moves, parks and resumes: what must hold before one begins, and running its machine to the end.
+
+What holds after each verb is in its docstring. What stands against one is raised before it begins, without a journal
+line. After a restart `recover` takes up every order that the journal does not show as ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+
+import msgspec
+
+from worldline.clock import Clock
+from worldline.control import order as words
+from worldline.control.admission import HostSide, Image, Load, Wish, admit
+from worldline.control.lifecycle import Status, Verb, begin, check_elsewhere
+from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, Recovered
+from worldline.errors import BadValue, HostGone, from_record
+from worldline.runtime.controller_book import Book
+from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts
+from worldline.runtime.controller_orders import Cargo, Ends, OrderRun
+from worldline.runtime.controller_sessions import Sessions
+from worldline.runtime.messages import (
+    Describe,
+    HostFacts,
+    Move,
+    MoveRequest,
+    ParkRequest,
+    Progress,
+    ResumeRequest,
+    Session,
+    SessionFacts,
+    SessionSpec,
+)
+from worldline.runtime.rpc import ErrorRecord
+from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
+from worldline.schema.plan import Plan, Qualification
+from worldline.schema.receipt import Mode
+
+HANDS_OVER = frozenset({"shm"})
+"""Transports that hand the source's arena over."""
+IMAGE_TRANSPORT = "image"
+"""What the record calls the way of a park or a resume."""
+COMMITTED = frozenset({JournalPhase.COMMITTED, JournalPhase.DONE})
+
+log = logging.getLogger(__name__)
+
+
+class Moves:
+    """Orders in progress, by move."""
+
+    def __init__(self, sessions: Sessions, book: Book, clock: Clock, faults: bool) -> None:
+        self._sessions = sessions
+        self._book = book
+        self._clock = clock
+        self._faults = faults
+        self._runs: dict[str, OrderRun] = {}
+        self._ended: dict[str, asyncio.Event] = {}
+
+    @property
+    def _hosts(self) -> Hosts:
+        return self._sessions.hosts
+
+    async def move(self, request: MoveRequest, move: str) -> Move:
+        """After success the target owns the session and the source has forgotten it. After a refusal the source plays
+        on and the target holds no byte of it. Raises what stands against the move before it begins.
+        """
+        async with self._sessions.holding(request.session, move):
+            row = self._allowed(request.session, Verb.MOVE)
+            order, cargo, ends = await self._plan_move(request, row, move)
+            return await self._carry_out(order, cargo, ends, self._first_line(order, cargo), Begin())
+
+    async def park(self, request: ParkRequest, move: str) -> Session:
+        """After success the session is a verified image on disk and on no host. After failure it plays on."""
+        async with self._sessions.holding(request.session, move):
+            row = self._allowed(request.session, Verb.PARK)
+            source = self._hosts.living(owner_of(row))
+            order = Order(
+                MoveId(move), SessionId(row.id), Mode.PARK, HostId(source.id), None, Epoch(row.epoch), row.contract,
+                image=image_name(row.id, move),
+            )  # fmt: skip
+            cargo = Cargo(spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None)
+            ended = await self._carry_out(order, cargo, Ends(source, None), self._first_line(order, cargo), Begin())
+        raise_refusal(ended)
+        return self._book.view(request.session)
+
+    async def resume(self, request: ResumeRequest, move: str) -> Session:
+        """After success a host of an allowed plan owns the session at the block of its image. After failure it is
+        parked as before.
+        """
+        async with self._sessions.holding(request.session, move):
+            row = self._allowed(request.session, Verb.RESUME)
+            receipt = await self._book.receipt(row.receipts[-1])
+            spec = spec_of(row)
+            if request.host is None:
+                target = await self._hosts.equal(spec, receipt.source_plan, not_on=None)
+            else:
+                target = self._hosts.living(request.host)
+            plan = await target.plan_of(spec)
+            source_plan = self._hosts.known_plan(receipt.source_plan) or Plan(row.world, (), "", receipt.source_plan)
+            load = Load(receipt.state_bytes, receipt.state_bytes)
+            known = await self._qualifications(source_plan, plan)
+            wish = Wish(Mode.RESUME, IMAGE_TRANSPORT, row.contract, load, known)
+            admission = admit(wish, Image(sys.byteorder, source_plan), _side(target, plan))
+            order = Order(
+                MoveId(move),
+                SessionId(row.id),
+                Mode.RESUME,
+                None,
+                HostId(target.id),
+                Epoch(row.epoch),
+                row.contract,
+                image=row.image,
+            )
+            witness, qualification = has_witness(row), admission.qualification
+            cargo = Cargo(spec, witness, IMAGE_TRANSPORT, receipt.state_bytes, None, qualification)
+            ended = await self._carry_out(order, cargo, Ends(None, target), self._first_line(order, cargo), Begin())
+        raise_refusal(ended)
+        return self._book.view(request.session)
+
+    async def _plan_move(self, request: MoveRequest, row: Session, move: str) -> tuple[Order, Cargo, Ends]:
+        self._check_words(request, row)
+        source, target = self._hosts.living(owner_of(row)), self._hosts.living(request.host)
+        here = await _facts_of(source, row)
+        plan = await target.plan_of(here.spec)
+        hands_over = request.transport in HANDS_OVER
+        load = Load(here.state_bytes, 0 if hands_over else here.state_bytes)
+        known = await self._qualifications(here.plan, plan)
+        wish = Wish(request.mode, request.transport, row.contract, load, known)
+        admission = admit(wish, _side(source, here.plan), _side(target, plan))
+        order = Order(
+            MoveId(move),
+            SessionId(row.id),
+            request.mode,
+            HostId(source.id),
+            HostId(target.id),
+            Epoch(row.epoch),
+            row.contract,
+            hands_over,
+        )
+        cargo = Cargo(
+            here.spec,
+            has_witness(row),
+            request.transport,
+            here.state_bytes,
+            here.plan,
+            admission.qualification,
+            request.fault,
+        )
+        return order, cargo, Ends(source, target)
+
+    def _check_words(self, request: MoveRequest, row: Session) -> None:
+        if row.twin_of is not None:
+            raise BadValue(f"session {row.id} is the twin of {row.twin_of}, and a twin never moves", session=row.id)
+        self._hosts.get(request.host)
+        owner = None if row.host is None else HostId(row.host)
+        check_elsewhere(SessionId(row.id), owner, HostId(request.host))
+        if request.mode not in {Mode.FREEZE, Mode.PRECOPY}:
+            raise BadValue(f"a move's mode is freeze or precopy, not {request.mode}", mode=str(request.mode))
+        if request.fault is not None and not self._faults:
+            raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=request.fault)
+
+    async def _qualifications(self, source: Plan, target: Plan) -> tuple[Qualification, ...]:
+        found = await self._book.store.qualification(source.digest, target.digest)
+        return () if found is None else (found,)
+
+    def _first_line(self, order: Order, cargo: Cargo) -> Move:
+        return Move(
+            id=order.move,
+            session=order.session,
+            mode=order.mode,
+            transport=cargo.transport,
+            source=order.source if order.source is not None else order.image,
+            target=order.target if order.target is not None else order.image,
+            phase="preflight",
+            outcome=None,
+            error=None,
+            receipt=None,
+            story=[],
+            started_at_s=self._clock.wall_s(),
+            ended_at_s=None,
+        )
+
+    async def _carry_out(self, order: Order, cargo: Cargo, ends: Ends, move: Move, first: Event) -> Move:
+        """Runs the order's machine to its end; if this process ends before that, `recover` goes on from the journal."""
+        run = OrderRun(order, cargo, ends, move, self._book, self._clock)
+        self._runs[move.id] = run
+        try:
+            finish = await run.run(first)
+        finally:
+            del self._runs[move.id]
+        if finish.lost or finish.outcome is Outcome.LOST:
+            why = "its state was lost with its host" if finish.error is None else finish.error.sentence
+            self._sessions.doom(order.session, why)
+        return run.move
+
+    # ---- what hosts tell
+
+    def on_progress(self, notice: Progress) -> None:
+        """A line for the story of a move in progress."""
+        run = self._runs.get(notice.move)
+        if run is not None:
+            run.feed(
+                words.SourceProgress(notice.round, notice.bytes_moved, notice.dirty_bytes, notice.frozen, notice.note)
+            )
+
+    def check_hosts(self) -> None:
+        """To be called when a host's process has ended."""
+        for run in self._runs.values():
+            run.check_hosts()
+
+    # ---- after a restart
+
+    async def ended(self, move: str) -> Move:
+        """The move once it is over; at once if it is. Raises `UnknownMove`."""
+        found = await self._book.move(move)
+        if found.outcome is None and move in self._ended:
+            await self._ended[move].wait()
+            found = await self._book.move(move)
+        return found
+
+    async def recover(self, spawn: Callable[[Coroutine[object, object, None]], None]) -> None:
+        """Takes up what the journal shows as unfinished. Its sessions are held when this returns, and freed as each
+        ends.
+        """
+        for move in await self._book.store.open_moves():
+            self._ended[move.id] = asyncio.Event()
+            held = asyncio.Event()
+            spawn(self._go_on(move, held))
+            await held.wait()
+
+    async def _go_on(self, move: Move, held: asyncio.Event) -> None:
+        try:
+            async with self._sessions.holding(move.session, move.id):
+                held.set()
+                row = self._book.row(move.session)
+                phase = JournalPhase(move.phase)
+                owner = words.Owner(None if row.host is None else HostId(row.host), Epoch(row.epoch))
+                order, ends = self._order_of(move, row, phase)
+                cargo = Cargo(spec_of(row), has_witness(row), move.transport, 0, None)
+                log.info("move %s of session %s is taken up in phase %s", move.id, row.id, phase)
+                await self._carry_out(order, cargo, ends, move, Recovered(phase, owner, move.receipt))
+        finally:
+            held.set()
+            self._ended.pop(move.id).set()
+
+    def _order_of(self, move: Move, row: Session, phase: JournalPhase) -> tuple[Order, Ends]:
+        """The order as it was given: the commit, if it was made, has grown the epoch by one since."""
+        parks, resumes = move.mode is Mode.PARK, move.mode is Mode.RESUME
+        source = None if resumes or move.source is None else self._hosts.add(move.source)
+        target = None if parks or move.target is None else self._hosts.add(move.target)
+        image = move.target if parks else move.source if resumes else None
+        order = Order(
+            MoveId(move.id),
+            SessionId(move.session),
+            move.mode,
+            None if source is None else HostId(source.id),
+            None if target is None else HostId(target.id),
+            Epoch(row.epoch - 1 if phase in COMMITTED else row.epoch),
+            row.contract,
+            hands_over=move.transport in HANDS_OVER,
+            image=image,
+        )
+        return order, Ends(source, target)
+
+    def _allowed(self, session: str, verb: Verb) -> Session:
+        """The row, if its status allows the verb; it is held for it already. Raises what stands against it."""
+        row = self._book.row(session)
+        begin(SessionId(session), Status(row.status), verb, row.why)
+        return row
+
+
+def image_name(session: str, move: str) -> str:
+    """The file of a park: no other move of any session writes to it."""
+    return f"{session}.{move}.image"
+
+
+def spec_of(row: Session) -> SessionSpec:
+    return SessionSpec(row.world, row.seed, row.options, row.contract)
+
+
+def has_witness(row: Session) -> bool:
+    return row.twin is not None or row.twin_of is not None
+
+
+def raise_refusal(move: Move) -> None:
+    """Raises the error of a move that was refused, with the move's id among its facts."""
+    if move.error is not None:
+        error = msgspec.convert(move.error, ErrorRecord)
+        raise from_record(error.code, error.sentence, {**error.facts, "move": move.id})
+
+
+def owner_of(row: Session) -> str:
+    assert row.host is not None, f"session {row.id} is running without an owner"
+    return row.host
+
+
+async def _facts_of(source: HostLink, row: Session) -> SessionFacts:
+    """The session as its host has it now."""
+    facts = await source.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
+    for held in facts.sessions:
+        if held.session == row.id:
+            return held
+    raise HostGone(f"host {source.id} does not have session {row.id}", host=source.id, session=row.id)
+
+
+def _side(link: HostLink, plan: Plan) -> HostSide:
+    transports = () if link.facts is None else tuple(link.facts.transports)
+    return HostSide(HostId(link.id), link.alive, sys.byteorder, plan, link.free_bytes, transports)

@@ -1,0 +1,357 @@
+"""Drives one hand-over machine: its commands become calls, journal lines and the swap; what comes of them, its events.
+
+Nothing is decided here. A call that a host answers late, after the order is over, is cancelled and its answer dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, assert_never
+
+import msgspec
+
+from worldline.clock import Clock
+from worldline.control import order as words
+from worldline.control.handoff import Handoff
+from worldline.control.order import SIDE_OF, Call, Command, Event, JournalPhase, Order, Side
+from worldline.errors import Fact, HostGone, UnknownMove, UnknownSession, WorldlineError
+from worldline.runtime import messages as wire
+from worldline.runtime.controller_book import Book, with_receipt
+from worldline.runtime.controller_hosts import HostLink
+from worldline.runtime.messages import Move, SessionSpec
+from worldline.runtime.store import Change, Owner
+from worldline.schema.ids import Epoch, HostId
+from worldline.schema.plan import Plan, Qualification
+from worldline.schema.receipt import Receipt
+
+CALL_WAIT_S = 20.0
+"""For calls that do no bulk work; the machine asks again where it matters."""
+BULK_MARGIN_S = 30.0
+"""Beyond the contract's completion deadline, which the machine itself keeps."""
+
+HostCommand: TypeAlias = (
+    words.PrepareTarget
+    | words.RunSource
+    | words.AwaitPrepared
+    | words.WriteImage
+    | words.LoadImage
+    | words.Activate
+    | words.Retire
+    | words.Discard
+    | words.Thaw
+)
+
+replace = msgspec.structs.replace
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Cargo:
+    """What an order's calls carry beside the order itself."""
+
+    spec: SessionSpec
+    witness: bool
+    transport: str
+    state_bytes: int
+    source_plan: Plan | None
+    qualification: Qualification | None = None
+    fault: str | None = None
+
+
+@dataclass(slots=True)
+class Ends:
+    """The two hosts of an order, as the processes that they were when it began."""
+
+    source: HostLink | None
+    target: HostLink | None
+    generations: dict[Side, str | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        links = {Side.SOURCE: self.source, Side.TARGET: self.target}
+        self.generations = {side: link.generation for side, link in links.items() if link is not None}
+
+    def link(self, side: Side) -> HostLink:
+        link = self.source if side is Side.SOURCE else self.target
+        assert link is not None, f"the order has no {side}"
+        return link
+
+    def same_process(self, side: Side) -> bool:
+        return self.link(side).generation == self.generations[side]
+
+    def gone(self) -> list[Side]:
+        """Sides whose process is known to have ended."""
+        return [side for side, was in self.generations.items() if was is not None and self.link(side).is_over(was)]
+
+
+class OrderRun:
+    """One order from its first event to its end."""
+
+    def __init__(self, order: Order, cargo: Cargo, ends: Ends, move: Move, book: Book, clock: Clock) -> None:
+        self.order = order
+        self.move = move
+        self._cargo = cargo
+        self._ends = ends
+        self._book = book
+        self._clock = clock
+        self._machine = Handoff(order, clock.monotonic_s())
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._told_gone: set[Side] = set()
+        self._finish: words.Finish | None = None
+
+    def feed(self, event: Event) -> None:
+        """From outside: a progress notice."""
+        self._events.put_nowait(event)
+
+    def check_hosts(self) -> None:
+        """To be called when a host's process has ended."""
+        for side in self._ends.gone():
+            if side not in self._told_gone:
+                self._told_gone.add(side)
+                self.feed(words.HostGone(side))
+
+    async def run(self, first: Event) -> words.Finish:
+        """Returns when the order is over and its last line is durable."""
+        self.feed(first)
+        self.check_hosts()
+        try:
+            async with asyncio.TaskGroup() as calls:
+                while self._finish is None:
+                    for command in self._machine.handle(await self._next(), self._clock.monotonic_s()):
+                        await self._execute(command, calls)
+                    self._show()
+                for call in self._calls:
+                    call.cancel()
+        finally:
+            self._calls.clear()
+        await self._end(self._finish)
+        return self._finish
+
+    async def _next(self) -> Event:
+        wake_at_s = self._machine.wake_at_s
+        if wake_at_s is None:
+            return await self._events.get()
+        try:
+            async with asyncio.timeout(max(0.0, wake_at_s - self._clock.monotonic_s())):
+                return await self._events.get()
+        except TimeoutError:
+            return words.DeadlinePassed()
+
+    async def _execute(self, command: Command, calls: asyncio.TaskGroup) -> None:
+        match command:
+            case words.Journal():
+                await self._journal(command)
+            case words.SwapOwner():
+                self.feed(await self._swap(command))
+            case words.PublishOwner():
+                self._book.tell_session(self.order.session)
+            case words.Finish():
+                self._finish = command
+            case words.ReadOwner():
+                self._spawn(calls, self._read_owner(command.delay_s))
+            case _:
+                call, message, answer, delay_s = self._request(command)
+                self._spawn(calls, self._call(call, message, answer, delay_s))
+
+    def _request(self, command: HostCommand) -> tuple[Call, wire.Message, Answer, float]:
+        """The call that a command stands for, and how its answer becomes an event."""
+        order, cargo = self.order, self._cargo
+        match command:
+            case words.PrepareTarget():
+                return Call.PREPARE_TARGET, self._prepare(), Answer(wire.Endpoint, _target_ready), 0.0
+            case words.RunSource(transport, address, key):
+                endpoint = wire.Endpoint(transport, address, key)
+                run = wire.RunSource(order.move, order.session, order.epoch, order.mode, endpoint, cargo.fault)
+                return Call.RUN_SOURCE, run, Answer(wire.SourceSealed, _source_sealed), 0.0
+            case words.AwaitPrepared():
+                return Call.AWAIT_PREPARED, wire.AwaitPrepared(order.move), Answer(Receipt, words.TargetPrepared), 0.0
+            case words.WriteImage(image):
+                write = wire.WriteImage(order.move, order.session, order.epoch, image)
+                return Call.WRITE_IMAGE, write, Answer(wire.ImageWritten, _image_written), 0.0
+            case words.LoadImage(image):
+                return Call.LOAD_IMAGE, self._load(image), Answer(Receipt, words.TargetPrepared), 0.0
+            case words.Activate(epoch, delay_s):
+                return (
+                    Call.ACTIVATE,
+                    wire.Activate(order.move, epoch),
+                    Answer(wire.SessionFacts, lambda _: words.Activated()),
+                    delay_s,
+                )
+            case words.Retire(epoch, delay_s):
+                retire = wire.Retire(order.move, order.session, epoch)
+                return Call.RETIRE, retire, Answer(None, lambda _: words.Retired()), delay_s
+            case words.Discard(delay_s):
+                return Call.DISCARD, wire.Discard(order.move), Answer(None, lambda _: words.Discarded()), delay_s
+            case words.Thaw(delay_s):
+                return Call.THAW, wire.Thaw(order.move, order.session), Answer(None, lambda _: words.Thawed()), delay_s
+            case _:
+                assert_never(command)
+
+    def _prepare(self) -> wire.PrepareTarget:
+        order, cargo = self.order, self._cargo
+        assert order.source is not None
+        assert order.target is not None
+        assert cargo.source_plan is not None
+        return wire.PrepareTarget(
+            move=order.move,
+            session=order.session,
+            epoch=order.epoch,
+            spec=cargo.spec,
+            witness=cargo.witness,
+            source=order.source,
+            target=order.target,
+            mode=order.mode,
+            transport=cargo.transport,
+            state_bytes=cargo.state_bytes,
+            source_plan=cargo.source_plan,
+            qualification=cargo.qualification,
+            fault=cargo.fault,
+        )
+
+    def _load(self, image: str) -> wire.LoadImage:
+        order, cargo = self.order, self._cargo
+        return wire.LoadImage(
+            move=order.move,
+            session=order.session,
+            epoch=order.epoch,
+            spec=cargo.spec,
+            witness=cargo.witness,
+            image=image,
+            qualification=cargo.qualification,
+        )
+
+    async def _call(self, call: Call, message: wire.Message, answer: Answer, delay_s: float) -> None:
+        side = SIDE_OF[call]
+        await asyncio.sleep(delay_s)
+        try:
+            if not self._ends.same_process(side):
+                raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
+            wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
+            result = await self._ends.link(side).call(message, answer.kind, wait_s)
+        except (UnknownSession, UnknownMove) as error:
+            # The process that had it is over, and this one answers in its name: see `Hosts`.
+            log.warning("move %s: %s answered %s", self.order.move, side, error)
+            self.feed(words.HostGone(side) if call in NEEDS_MEMORY else _failed(call, error))
+        except WorldlineError as error:
+            self.feed(_failed(call, error))
+        else:
+            self.feed(answer.event(result))
+
+    async def _read_owner(self, delay_s: float) -> None:
+        while True:
+            await asyncio.sleep(delay_s)
+            try:
+                row = await self._book.refresh(self.order.session)
+            except Exception:
+                log.exception("the owner of session %s can't be read", self.order.session)
+                continue
+            host = None if row.host is None else HostId(row.host)
+            self.feed(words.OwnerRead(words.Owner(host, Epoch(row.epoch))))
+            return
+
+    # ---- the record
+
+    async def _journal(self, command: words.Journal) -> None:
+        """A line of the journal. Its facts are the reason (ABORTED) or the outcome (DONE), so that a restart finds
+        them.
+        """
+        facts = command.facts
+        move = replace(self.move, phase=str(command.phase), story=self._story())
+        if command.phase is JournalPhase.ABORTED:
+            move = replace(move, error={"code": facts["code"], "sentence": facts["sentence"], "facts": {}})
+        if command.phase is JournalPhase.DONE:
+            move = replace(move, outcome=str(facts["outcome"]), ended_at_s=self._clock.wall_s())
+        self.move = move
+        await self._book.journal(move)
+
+    async def _swap(self, command: words.SwapOwner) -> Event:
+        """THE COMMIT."""
+        row = self._book.row(self.order.session)
+        after = replace(
+            row,
+            host=command.after.host,
+            epoch=command.after.epoch,
+            cut_block=command.receipt.block,
+            status="parked" if command.after.host is None else "running",
+            image=self.order.image if command.after.host is None else None,
+            receipts=with_receipt(row, command.receipt),
+        )
+        move = replace(self.move, phase=str(JournalPhase.COMMITTED), receipt=command.receipt, story=self._story())
+        before = Owner(command.before.host, command.before.epoch)
+        try:
+            ok = await self._book.swap(Change(after, before, move, str(JournalPhase.BEGUN), command.receipt))
+        except Exception as error:
+            log.exception("the commit of move %s has an unknown outcome", self.order.move)
+            return words.SwapUnknown(f"{type(error).__name__}: {error}")
+        if ok:
+            self.move = move
+        return words.Swapped(ok)
+
+    async def _end(self, finish: words.Finish) -> None:
+        error = finish.error
+        held = await self._book.store.move(
+            self.order.move
+        )  # it has the receipt also where the commit's answer was lost
+        self.move = replace(
+            held or self.move,
+            outcome=str(finish.outcome),
+            error=self.move.error if error is None else _record(error),
+            story=self._story() + ([] if finish.note is None else [finish.note]),
+            ended_at_s=self._clock.wall_s(),
+        )
+        await self._book.journal(self.move)
+
+    def _show(self) -> None:
+        story = self._story()
+        if story != self.move.story:
+            self.move = replace(self.move, story=story)
+            self._book.show_move(self.move)
+
+    def _story(self) -> list[str]:
+        return list(self._machine.story)
+
+    def _spawn(self, calls: asyncio.TaskGroup, work: Coroutine[object, object, None]) -> None:
+        task = calls.create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a host answers to a call, and the event that this is."""
+
+    kind: Any
+    event: Callable[[Any], Event]
+
+
+SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
+"""Calls that do no bulk work."""
+NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})
+"""Calls about state in a host's memory that are repeated until they succeed: a process that does not know it is not the
+one that had it."""
+
+
+def _target_ready(endpoint: wire.Endpoint) -> Event:
+    return words.TargetReady(endpoint.transport, endpoint.address, endpoint.key)
+
+
+def _source_sealed(sealed: wire.SourceSealed) -> Event:
+    return words.SourceSealed(
+        sealed.root, sealed.block, sealed.number, sealed.frozen_at_s, sealed.bytes_moved, sealed.rounds
+    )
+
+
+def _image_written(written: wire.ImageWritten) -> Event:
+    return words.ImageWritten(written.receipt)
+
+
+def _failed(call: Call, error: WorldlineError) -> Event:
+    return words.PeerFailed(call, error.code, error.sentence, dict(error.facts))
+
+
+def _record(failure: words.Failure) -> dict[str, object]:
+    facts: dict[str, Fact] = dict(failure.facts)
+    return {"code": failure.code, "sentence": failure.sentence, "facts": facts}

@@ -1,0 +1,262 @@
+"""Sessions in the record and at their hosts: opened, closed, declared lost, and brought into agreement.
+
+The record is the truth. A host that holds a session which the record does not give it is told to close it; a session
+that the record gives to a process which has ended, or which does not know it, is declared lost, with the reason, and
+is never replaced by a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import msgspec
+
+from worldline.errors import (
+    BadValue,
+    HostGone,
+    Internal,
+    NoCapacity,
+    SessionClosed,
+    TimedOut,
+    WorldlineError,
+)
+from worldline.runtime.controller_book import Book
+from worldline.runtime.controller_hosts import PLAN_WAIT_S, HostLink, Hosts
+from worldline.runtime.messages import (
+    CloseRequest,
+    CloseSession,
+    OpenRequest,
+    OpenSession,
+    Session,
+    SessionFacts,
+    SessionSpec,
+)
+from worldline.runtime.rpc import Peer
+from worldline.runtime.store import Change, Owner
+from worldline.schema.ids import check_name
+
+SESSIONS_MAX = 256
+"""Sessions that are not closed."""
+CLOSE_WAIT_S = 10.0
+TWIN_SUFFIX = "-twin"
+
+replace = msgspec.structs.replace
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A session that must be declared lost once nothing holds it, if its owner is still this one."""
+
+    owner: Owner
+    why: str
+
+
+class Sessions:
+    """`hosts` is set before anything is asked of it."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._losses: dict[str, Loss] = {}
+        self._opening: set[str] = set()
+        self.hosts: Hosts
+
+    @contextlib.asynccontextmanager
+    async def holding(self, session: str, holder: str) -> AsyncIterator[None]:
+        """No other verb touches the session inside; what was learnt of its loss meanwhile is settled at the end."""
+        self._book.row(session)
+        try:
+            with self._book.hold(session, holder):
+                yield
+        finally:
+            await self._settle(session)
+
+    # ---- open
+
+    async def open(self, request: OpenRequest, session: str) -> Session:
+        """After success the session is at block 0 of one host, and its twin, if asked for, at block 0 of another host
+        of equal plan. After failure neither exists.
+        """
+        self._check_wish(request)
+        if self._count_open() >= SESSIONS_MAX:
+            raise NoCapacity(f"the fleet has {SESSIONS_MAX} open sessions, which is its limit", limit=SESSIONS_MAX)
+        spec = SessionSpec(request.world, request.seed, request.options, request.contract)
+        twin = f"{session}{TWIN_SUFFIX}" if request.twin else None
+        self._opening |= {session} | ({twin} if twin is not None else set())
+        try:
+            host, facts = await self._open_somewhere(session, spec, request.host, witness=request.twin)
+            row = _first_row(session, host.id, facts)
+            if twin is not None:
+                await self._open_twin(twin, row, host, facts)
+            await self._insert(replace(row, twin=twin), host)
+        except BaseException:
+            if twin is not None and twin in {held.id for held in self._book.rows()}:
+                await self._close_row(self._book.row(twin))
+            raise
+        finally:
+            self._opening -= {session} | ({twin} if twin is not None else set())
+        return self._book.view(session)
+
+    async def _open_somewhere(
+        self, session: str, spec: SessionSpec, wish: str | None, witness: bool
+    ) -> tuple[HostLink, SessionFacts]:
+        refusal: WorldlineError | None = None
+        for host in self.hosts.candidates(wish):
+            try:
+                return host, await self._open_at(host, session, spec, witness)
+            except (NoCapacity, HostGone) as error:
+                refusal = error
+        assert refusal is not None
+        raise refusal
+
+    async def _open_at(self, host: HostLink, session: str, spec: SessionSpec, witness: bool) -> SessionFacts:
+        try:
+            return await host.call(OpenSession(session, 1, spec, witness), SessionFacts, PLAN_WAIT_S)
+        except TimedOut:
+            await self._close_at(host, session, 1)
+            raise
+
+    async def _open_twin(self, twin: str, row: Session, host: HostLink, facts: SessionFacts) -> None:
+        """Opens and records the twin; on failure the first session is closed too."""
+        try:
+            other = await self.hosts.equal(facts.spec, facts.plan.digest, not_on=host.id)
+            await self._open_at(other, twin, facts.spec, witness=True)
+            await self._insert(replace(row, id=twin, host=other.id, twin_of=row.id), other)
+        except BaseException:
+            await self._close_at(host, row.id, 1)
+            raise
+
+    async def _insert(self, row: Session, host: HostLink) -> None:
+        try:
+            if not await self._book.commit(Change(row, expected=None)):
+                raise Internal(f"session {row.id} was in the record already", session=row.id)
+        except BaseException:
+            await self._close_at(host, row.id, row.epoch)
+            raise
+
+    def _count_open(self) -> int:
+        return sum(row.status != "closed" for row in self._book.rows())
+
+    def _check_wish(self, request: OpenRequest) -> None:
+        """Raises `BadValue` if the id wished for can't be a session's, or is taken."""
+        if request.session is None:
+            return
+        check_name(f"{request.session}{TWIN_SUFFIX}", "the session")
+        if any(row.id == request.session for row in self._book.rows()):
+            raise BadValue(f"a session {request.session} was opened before", session=request.session)
+
+    # ---- close
+
+    async def close(self, request: CloseRequest) -> Session:
+        """After success nobody owns the session, and its host frees it as soon as it can be reached. Its twin goes
+        with it.
+        """
+        async with self.holding(request.session, "close"):
+            row = self._book.row(request.session)
+            if row.twin_of is not None and self._book.row(row.twin_of).status != "closed":
+                raise BadValue(f"session {row.id} is a twin and is closed with {row.twin_of}", session=row.id)
+            if row.status == "closed":
+                raise SessionClosed(f"session {row.id} was closed before", session=row.id)
+            await self._close_row(row)
+        if row.twin is not None and self._book.row(row.twin).status != "closed":
+            async with self.holding(row.twin, "close"):
+                await self._close_row(self._book.row(row.twin))
+        return self._book.view(request.session)
+
+    async def _close_row(self, row: Session) -> None:
+        after = replace(row, status="closed", host=None, epoch=row.epoch + 1, image=None)
+        if not await self._book.commit(Change(after, Owner.of(row))):
+            raise Internal(f"the owner of session {row.id} changed while it was held", session=row.id)
+        if row.host is not None:
+            await self._close_at(self.hosts.get(row.host), row.id, row.epoch)
+
+    async def _close_at(self, host: HostLink, session: str, epoch: int) -> None:
+        """Tells the host once; if it can't be reached now, `reconcile` tells it later."""
+        try:
+            await host.call(CloseSession(session, epoch), None, CLOSE_WAIT_S)
+        except WorldlineError as error:
+            log.info("session %s epoch %d is not closed at host %s yet: %s", session, epoch, host.id, error)
+
+    # ---- loss and agreement
+
+    def doom(self, session: str, why: str) -> None:
+        """The present owner has lost the session's state. Settled at once, or when the verb that holds the session
+        ends.
+        """
+        row = self._book.row(session)
+        if row.host is not None:
+            self._losses.setdefault(session, Loss(Owner.of(row), why))
+
+    async def settle(self) -> None:
+        """Declares what is lost and held by nobody."""
+        for session in tuple(self._losses):
+            await self._settle(session)
+
+    async def _settle(self, session: str) -> None:
+        if self._book.holder(session) is not None or session not in self._losses:
+            return
+        loss = self._losses.pop(session)
+        row = self._book.row(session)
+        if Owner.of(row) != loss.owner:
+            return
+        log.warning("session %s epoch %d is lost: %s", session, row.epoch, loss.why)
+        after = replace(row, status="lost", host=None, epoch=row.epoch + 1, why=loss.why)
+        await self._book.commit(Change(after, Owner.of(row)))
+
+    def host_gone(self, host: str, generation: str) -> None:
+        """The process has ended, and every session's memory with it."""
+        link = self.hosts.get(host)
+        for row in self._book.rows():
+            if row.host == host and link.generation == generation:
+                self.doom(row.id, f"host {host} ended, and the session's memory with it")
+
+    async def reconcile(self, link: HostLink, peer: Peer) -> None:
+        """Compares the record with what a host that has just connected holds."""
+        assert link.facts is not None
+        held = {facts.session: facts for facts in link.facts.sessions}
+        for facts in held.values():
+            if self._is_stray(facts, link.id):
+                log.warning("host %s holds session %s, which the record does not give it", link.id, facts.session)
+                await peer.call(CloseSession(facts.session, facts.epoch), None, CLOSE_WAIT_S)
+        for row in self._book.rows():
+            if row.host != link.id or self._book.holder(row.id) is not None:
+                continue
+            facts = held.get(row.id)
+            if facts is None or facts.epoch != row.epoch:
+                self.doom(row.id, f"host {link.id} was started again and no longer has the session")
+            elif facts.poisoned is not None:
+                self.doom(row.id, facts.poisoned)
+        await self.settle()
+
+    def _is_stray(self, facts: SessionFacts, host: str) -> bool:
+        session = facts.session
+        if session in self._opening or self._book.holder(session) is not None:
+            return False
+        row = next((row for row in self._book.rows() if row.id == session), None)
+        return row is None or row.host != host or row.epoch != facts.epoch
+
+
+def _first_row(session: str, host: str, facts: SessionFacts) -> Session:
+    spec = facts.spec
+    return Session(
+        id=session,
+        world=spec.world,
+        seed=spec.seed,
+        options=spec.options,
+        contract=spec.contract,
+        status="running",
+        host=host,
+        epoch=1,
+        cut_block=0,
+        readout=facts.readout,
+        actions=facts.actions,
+        image=None,
+        twin=None,
+        twin_of=None,
+        move=None,
+        receipts=[],
+        why=None,
+    )
