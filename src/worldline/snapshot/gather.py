@@ -184,7 +184,8 @@ def _spread(dtype: str, tensor: torch.Tensor) -> Spread:
 def _stretch(members: tuple[int, ...], found: list[Found], full: list[Spread]) -> Stretch:
     start = min(full[index].start for index in members)
     end = max(full[index].end for index in members)
-    base = aligned_start(start, ((full[index].start, ITEM_BYTES[found[index].dtype]) for index in members))
+    elements = ((full[index].start, ITEM_BYTES[found[index].dtype]) for index in members)
+    base = start if len(members) == 1 else aligned_start(start, elements)
     if base is None:
         path = found[members[0]].path
         raise LayoutRefused(f"the tensors over the storage of {path!r} are aligned against each other", path=path)
