@@ -39,14 +39,14 @@ class SharedCarrier:
 
     def __init__(self, arena: ArenaBytes, *, is_target: bool) -> None:
         self._arena = arena
-        self._is_target = is_target
+        self.is_target = is_target
 
     def outgoing(self, extents: Sequence[Extent]) -> Iterator[tuple[bytes, memoryview | None]]:
         for first in range(0, len(extents), SHARED_EXTENTS_MAX):
             yield encode(Shared(tuple(extents[first : first + SHARED_EXTENTS_MAX]))), None
 
     def landing(self, record: Record, receive_into: Callable[[memoryview], None]) -> Sequence[Extent]:
-        if not (self._is_target and isinstance(record, Shared)):
+        if not (self.is_target and isinstance(record, Shared)):
             raise Malformed(f"{type(record).__name__} is not a record for this side of a shm link")
         for extent in record.extents:
             check_landing(extent, self._arena.capacity)

@@ -44,6 +44,8 @@ Piece: TypeAlias = bytes | memoryview
 class Carrier(Protocol):
     """What a stream transport makes of posted extents."""
 
+    is_target: bool
+
     def outgoing(self, extents: Sequence[Extent]) -> Iterator[tuple[bytes, memoryview | None]]:
         """Source: the records to send, each with the payload that follows it."""
         ...
@@ -101,6 +103,8 @@ class StreamLink:
 
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
         check_posted(extents, self._arena.capacity)
+        if self._carrier.is_target:
+            raise ValueError("only the source posts")
         deadline = Deadline(deadline_s)
         await self._sender.run(lambda: self._send(self._carrier.outgoing(extents), deadline))
         return self._carrier.crossed(extents)
@@ -217,9 +221,9 @@ class StreamLink:
 
     def _drain(self) -> None:
         """Unread bytes at `close` would reset the connection and take the last record sent from the peer's hands."""
-        self._sock.setblocking(False)
         left = _DRAIN_BYTES_MAX
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # nothing is left to read, or the socket is closed already
+            self._sock.setblocking(False)
             while left > 0 and (piece := self._sock.recv(256 * 1024)):
                 left -= len(piece)
 

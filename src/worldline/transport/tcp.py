@@ -32,14 +32,14 @@ class ChunkCarrier:
 
     def __init__(self, arena: ArenaBytes, *, is_target: bool) -> None:
         self._arena = arena
-        self._is_target = is_target
+        self.is_target = is_target
 
     def outgoing(self, extents: Sequence[Extent]) -> Iterator[tuple[bytes, memoryview | None]]:
         for extent in extents:
             yield encode(Chunk(extent)), self._arena.bytes_at(extent)
 
     def landing(self, record: Record, receive_into: Callable[[memoryview], None]) -> Sequence[Extent]:
-        if not (self._is_target and isinstance(record, Chunk)):
+        if not (self.is_target and isinstance(record, Chunk)):
             raise Malformed(f"{type(record).__name__} is not a record for this side of a tcp link")
         check_landing(record.extent, self._arena.capacity)
         with self._arena.bytes_at(record.extent) as view:
