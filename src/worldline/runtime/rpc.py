@@ -315,11 +315,12 @@ class Server:
         self.peers.add(peer)
         watcher = asyncio.create_task(self._watch(peer))
         try:
-            await peer.run()
+            try:
+                await peer.run()
+            finally:
+                await watcher
         except asyncio.CancelledError:  # `close` cancels; asyncio's own callback would report it as an error
             log.debug("%s: a peer was disconnected with requests at work", self.path.name)
-        finally:
-            await watcher
 
     async def _watch(self, peer: Peer) -> None:
         """Tells of a closed peer at once, also while its requests are still at work."""

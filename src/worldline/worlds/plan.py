@@ -58,7 +58,7 @@ def torch_facts() -> dict[str, str]:
     return {
         "machine.arch": platform.machine(),
         "machine.byte_order": sys.byteorder,
-        "torch.version": torch.__version__,
+        "torch.version": str(torch.__version__),
         "torch.cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch.threads": str(torch.get_num_threads()),
         "torch.deterministic": str(torch.are_deterministic_algorithms_enabled()),

@@ -1,0 +1,138 @@
+"""The process of one host: `python -m worldline.runtime.host --name a --dir RUN_DIR --memory 4GB`.
+
+Listens at RUN_DIR/host-NAME.sock and prints one line when it does. SIGTERM and SIGINT are an orderly end: every
+engine thread joined, every arena unmapped, the socket gone. What decides the bits that torch computes is set here,
+before torch is imported: it is part of the plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldline.clock import SystemClock
+from worldline.errors import BadValue, WorldlineError
+from worldline.runtime.fleet_child import end_with
+from worldline.schema.ids import check_name
+from worldline.units import parse_bytes
+
+TRANSPORTS = ("shm", "tcp")
+IMAGES = "images"
+"""The directory of images, beside the sockets."""
+CPU_CAPABILITIES = ("default", "avx2", "avx512")
+MEMORY_PART = 0.25
+"""Of the machine's memory, where the host is not told how much it has."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What the command line says, checked."""
+
+    name: str
+    run_dir: Path
+    memory_bytes: int
+    allow_faults: bool
+    lanes: int
+    cpu_capability: str | None
+    die_with_parent: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the host until it is told to end. Returns the exit code."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        arguments = read_arguments(argv)
+        if arguments.die_with_parent:
+            end_with(os.getppid())
+        prepare_torch(arguments.cpu_capability)
+        asyncio.run(serve(arguments))
+    except WorldlineError as error:
+        log.error("%s: %s", error.code, error)  # noqa: TRY400 - a sentence for a person; the traceback says nothing more
+        return error.exit_code
+    return 0
+
+
+def read_arguments(argv: Sequence[str] | None) -> Arguments:
+    """Raises `BadValue`; what argparse itself refuses ends the process with status 2."""
+    parser = argparse.ArgumentParser(prog="worldline.runtime.host", description="One host of a fleet.")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--dir", required=True, type=Path, help="run directory: sockets and images")
+    parser.add_argument("--memory", help="what sessions may use, as 4GB")
+    parser.add_argument("--memory-bytes", type=int)
+    parser.add_argument("--faults", "--allow-faults", action="store_true", help="accept planted faults and sabotage")
+    parser.add_argument("--lanes", type=int, default=1, help="threads that digest what arrives")
+    parser.add_argument("--cpu-capability", choices=CPU_CAPABILITIES, help="which of torch's kernels to use")
+    parser.add_argument("--die-with-parent", action="store_true")
+    read = parser.parse_args(argv)
+    memory_bytes = parse_bytes(read.memory) if read.memory else read.memory_bytes or _default_memory_bytes()
+    if memory_bytes <= 0 or not 1 <= read.lanes <= 64:
+        raise BadValue("a host needs memory, and 1 to 64 lanes")
+    return Arguments(
+        name=check_name(read.name, "the host"),
+        run_dir=read.dir,
+        memory_bytes=memory_bytes,
+        allow_faults=read.faults,
+        lanes=read.lanes,
+        cpu_capability=read.cpu_capability,
+        die_with_parent=read.die_with_parent,
+    )
+
+
+def prepare_torch(cpu_capability: str | None) -> None:
+    """One thread, deterministic algorithms, and the kernels asked for. Must run before torch is imported anywhere."""
+    assert "torch" not in sys.modules, "torch has chosen its kernels already"
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    if cpu_capability is not None:
+        os.environ["ATEN_CPU_CAPABILITY"] = cpu_capability
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass, hides bugs
+    torch.set_grad_enabled(False)
+
+
+async def serve(arguments: Arguments) -> None:
+    """Listens until SIGTERM or SIGINT."""
+    from worldline.runtime import rpc
+    from worldline.runtime.host_service import Host, HostConfig
+    from worldline.runtime.messages import ToHost
+    from worldline.transport.registry import open_transport
+
+    run_dir = rpc.make_run_dir(arguments.run_dir)
+    image_dir = rpc.make_run_dir(run_dir / IMAGES)
+    config = HostConfig(
+        arguments.name, arguments.memory_bytes, image_dir, arguments.allow_faults, lanes=arguments.lanes
+    )
+    host = Host(config, {name: open_transport(name) for name in TRANSPORTS}, SystemClock())
+    ended = asyncio.Event()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(sign, ended.set)
+    server = await rpc.serve(run_dir / f"host-{arguments.name}.sock", ToHost, host.handle, host.closed)
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            print(f"host {arguments.name} listens at {server.path}", flush=True)  # noqa: T201 - whoever started us waits for it
+        await ended.wait()
+    finally:
+        await server.close()
+        await host.close()
+    log.info("host %s has ended in order", arguments.name)
+
+
+def _default_memory_bytes() -> int:
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_PART)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""One session's engine side: the live world, its arena, and the state between two blocks as a fingerprinted cut.
+
+Everything here is called from the session's own engine thread, one call at a time, and only at block boundaries;
+nothing here knows of peers, moves or owners. An exception out of `step` leaves the state inside a block: the caller
+must never capture it after that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from worldline.clock import Clock
+from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
+from worldline.runtime.frames import Shown, show
+from worldline.schema.inventory import rules_under
+from worldline.schema.layout import META_SEGMENT, Layout, Manifest
+from worldline.snapshot.arena import Arena
+from worldline.snapshot.gather import Gatherer
+from worldline.snapshot.memory import ArenaMemory
+from worldline.snapshot.rebuild import rebuild
+from worldline.units import format_bytes
+from worldline.verify.digests import Digested, digest_changes, digest_state, layout_digest, root
+from worldline.worlds.protocol import LiveWorld, Partial, Tree, World
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a session is in its input and output. It is state: it moves with the rest and is part of the root."""
+
+    block: int = 0
+    number: int = 0
+    """Last action number applied."""
+    frame: int = 0
+    """Frames shown so far, so the number of the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The state at one boundary: where its bytes lie, what they are, and when the engine reached it (monotonic)."""
+
+    manifest: Manifest
+    digests: tuple[bytes, ...]
+    layout: bytes
+    root: bytes
+    number: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One generated block."""
+
+    block: int
+    number: int
+    frame: int
+    shown: Shown
+    root: str | None
+    step_s: float
+
+
+class Engine:
+    """A live world bound to its arena. Made by `open` and `install`."""
+
+    def __init__(self, world: World, live: LiveWorld, gatherer: Gatherer, position: Position, clock: Clock) -> None:
+        self._world = world
+        self._live: LiveWorld | None = live
+        self._gatherer = gatherer
+        self._clock = clock
+        self._rules = rules_under("world", live.rules)
+        self._known: Digested | None = None
+        self._layout: tuple[Layout, bytes] | None = None
+        self._reached_at_s = clock.monotonic_s()
+        self.position = position
+        self.state_bytes = 0
+        """As of the last capture."""
+
+    @classmethod
+    def open(cls, world: World, seed: int, arena: Arena, clock: Clock) -> Engine:
+        """A new session at block 0. Raises `LayoutRefused` for a world whose state can't be described exactly."""
+        memory = ArenaMemory(arena)
+        engine = cls(world, world.open(seed, memory), Gatherer(memory), Position(), clock)
+        engine._capture()
+        return engine
+
+    @classmethod
+    def install(cls, world: World, manifest: Manifest, arena: Arena, proven_root: bytes, clock: Clock) -> Engine:
+        """The session whose proven bytes lie in `arena`, ready for its next block.
+
+        What the world took over is captured again and must have the proven root: an importer that drops or changes
+        something raises `Corrupt` or `LayoutRefused`, before the session has made a block.
+        """
+        rebuilt = rebuild(manifest, arena)
+        position = _read_position(rebuilt.tree, manifest)
+        assert isinstance(rebuilt.tree, dict)
+        live = world.restore(rebuilt.tree["world"], rebuilt.memory)
+        engine = cls(world, live, rebuilt.gatherer, position, clock)
+        cut = engine.cut()
+        if cut.layout != layout_digest(manifest.layout):
+            raise LayoutRefused("the world took over a state of another layout than the one that was verified")
+        if cut.root != proven_root:
+            raise Corrupt("the world's state after the installation is not the state that was verified")
+        return engine
+
+    @property
+    def arena(self) -> Arena:
+        return self._gatherer.arena
+
+    def step(self, number: int, action: int, witness: bool) -> Made:
+        """Generates the next block from action `number`."""
+        began_s = self._clock.monotonic_s()
+        shown = show(self._world_now.step(action), self._world.readout)
+        ended_s = self._clock.monotonic_s()
+        before = self.position
+        self.position = Position(before.block + 1, number, before.frame + shown.frames)
+        self._reached_at_s = ended_s
+        return Made(
+            block=self.position.block,
+            number=number,
+            frame=before.frame,
+            shown=shown,
+            root=self.cut(trusting=False).root.hex() if witness else None,
+            step_s=ended_s - began_s,
+        )
+
+    def cut(self, *, trusting: bool = True) -> Cut:
+        """The state as it is now, gathered into the arena and digested where it lies.
+
+        `trusting`: segments that are declared never to be written again are not read again. For a move that is safe,
+        because the target reads everything; a witness reads everything itself.
+        """
+        manifest = self._capture()
+        if trusting and self._known is not None:
+            self._known = digest_changes(self.arena, manifest, self._known)
+        else:
+            self._known = digest_state(self.arena, manifest)
+        if self._layout is None or self._layout[0] != manifest.layout:
+            self._layout = (manifest.layout, layout_digest(manifest.layout))
+        layout, digests = self._layout[1], self._known.digests
+        return Cut(manifest, digests, layout, root(layout, digests), self.position.number, self._reached_at_s)
+
+    def flip(self, bit: int) -> str:
+        """Sabotage: flips one bit of the world's live tensors (bit number modulo their bits). Returns the tensor's
+        path.
+        """
+        before = self.cut(trusting=False)
+        views = [view for view in before.manifest.layout.views if _is_flippable(view.path, view.dtype)]
+        total = 8 * sum(_nbytes(view.shape, view.dtype) for view in views)
+        if total == 0:
+            raise BadValue("this world has no tensor of which a bit could be flipped")
+        at = bit % total
+        for view in views:
+            bits = 8 * _nbytes(view.shape, view.dtype)
+            if at < bits:
+                _flip(_find(self._world_now.state(), view.path.split("/")[1:]), view.shape, at)
+                break
+            at -= bits
+        else:
+            raise AssertionError("a bit beyond the last view")
+        if self.cut(trusting=False).root == before.root:
+            raise Internal(f"the bit flipped in {view.path} does not show in the state")
+        return view.path
+
+    def let_go(self) -> None:
+        """Drops the live world, and with it every tensor over the arena. Idempotent."""
+        self._live = None
+
+    def close(self) -> None:
+        """Lets go of the world and unmaps the arena. The memory is freed when nobody else has it mapped."""
+        self.let_go()
+        self.arena.close()
+
+    @property
+    def _world_now(self) -> LiveWorld:
+        assert self._live is not None, "the engine has let go of its world"
+        return self._live
+
+    def _capture(self) -> Manifest:
+        tree: dict[str, Tree] = {
+            "position": {"block": self.position.block, "number": self.position.number, "frame": self.position.frame},
+            "world": self._world_now.state(),
+        }
+        manifest = self._gatherer.capture(tree, self._rules, self.position.block)
+        self.state_bytes = manifest.layout.nbytes
+        if self.state_bytes > self._world.state_bytes_max:
+            raise NoCapacity(
+                f"the state has grown to {format_bytes(self.state_bytes)}, beyond the "
+                f"{format_bytes(self._world.state_bytes_max)} that the world announced"
+            )
+        return manifest
+
+
+def _read_position(tree: Tree, manifest: Manifest) -> Position:
+    match tree:
+        case {"position": {"block": int(block), "number": int(number), "frame": int(frame)}, "world": _}:
+            if block != manifest.block:
+                raise LayoutRefused(f"the state says block {block} and its manifest {manifest.block}")
+            return Position(block, number, frame)
+    raise LayoutRefused("the state has no position: it was not captured by a host")
+
+
+# ---- sabotage: below torch, so that this module needs none
+
+_ITEM_BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4}
+_ITEM_BYTES |= {"int64": 8, "float64": 8, "complex64": 8, "complex128": 16}
+
+
+def _is_flippable(path: str, dtype: str) -> bool:
+    """Tensors of the world: not the tree's text, and not a generator, parts of whose state are padding that nothing
+    reads.
+    """
+    return path != META_SEGMENT and path.startswith("world/") and dtype in _ITEM_BYTES and dtype != "bool"
+
+
+def _nbytes(shape: Sequence[int], dtype: str) -> int:
+    count = _ITEM_BYTES[dtype]
+    for size in shape:
+        count *= size
+    return count
+
+
+def _find(tree: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        tree = tree[name] if isinstance(tree, dict) else tree[int(name)]
+    return tree.tensor if isinstance(tree, Partial) else tree
+
+
+def _flip(tensor: Any, shape: Sequence[int], bit: int) -> None:
+    """Flips bit `bit` of the elements of `shape`, in order, of a tensor with any strides."""
+    item_bytes = tensor.element_size()
+    element, within = divmod(bit, 8 * item_bytes)
+    address = tensor.data_ptr() + within // 8
+    for size, stride in zip(reversed(shape), reversed(tensor.stride()), strict=True):
+        element, index = divmod(element, size)
+        address += index * stride * item_bytes
+    ctypes.c_uint8.from_address(address).value ^= 1 << within % 8

@@ -1,0 +1,350 @@
+"""Sessions on their way into a host and out of it, by link or by image, and the controller's words about them.
+
+Invariants
+  Memory is reserved before an arena is made, and given back after it is gone.
+  A session comes into force here only by `Activate` with the epoch that its attempt leads to.
+  Whatever is asked twice is answered twice the same, for as long as it is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from worldline.clock import Clock
+from worldline.errors import (
+    BadValue,
+    Conflict,
+    IncastRefused,
+    Internal,
+    MoveInProgress,
+    NoCapacity,
+    StaleEpoch,
+    Unavailable,
+    UnknownMove,
+)
+from worldline.runtime import messages as wire
+from worldline.runtime.host_worlds import Built, Engines, MemoryLedger, refuse_other_plan
+from worldline.runtime.hosting import HostedSession, refuse_if_held
+from worldline.runtime.imaging import ImageArrival, ImageDeparture, ImageTools
+from worldline.runtime.mover_source import SourceRun, SourceTools
+from worldline.runtime.mover_target import Ground, TargetAttempt, TargetTools
+from worldline.runtime.rpc import Peer
+from worldline.schema.receipt import Receipt
+from worldline.snapshot.arena import Arena
+from worldline.snapshot.memory import arena_capacity
+from worldline.transport.faults import PLANTED, plant
+from worldline.transport.protocol import KEY_BYTES, Transport
+from worldline.units import format_bytes
+from worldline.verify.lanes import Lanes
+
+if TYPE_CHECKING:
+    from worldline.runtime.host_service import Host
+
+ARRIVALS_MAX = 8
+"""Attempts that may be under way into one host at once."""
+REMEMBERED_MAX = 256
+"""Ended attempts whose outcome is still answered."""
+HOST_FAULTS = frozenset({"kill-target", "late-write"})
+"""Planted here; the others are planted in the transport."""
+FAULT_SEED = 1
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveDesk:
+    """What moves need of their host."""
+
+    host: str
+    image_dir: Path
+    allow_faults: bool
+    transports: Mapping[str, Transport]
+    engines: Engines
+    lanes: Lanes
+    memory: MemoryLedger
+    clock: Clock
+
+
+class Arrival(Protocol):
+    """A session on its way in. `receipt` is its proof; `activate` makes it a session of this host, not yet playing."""
+
+    receipt: asyncio.Future[Receipt]
+
+    @property
+    def over(self) -> bool: ...
+
+    async def activate(self, epoch: int) -> HostedSession: ...
+
+    async def discard(self) -> None: ...
+
+    async def drop(self) -> None: ...
+
+
+class Departure(Protocol):
+    """A session on its way out. After `thaw` it plays; after a `retire` that is True it is gone."""
+
+    @property
+    def over(self) -> bool: ...
+
+    async def thaw(self, code: str, sentence: str) -> None: ...
+
+    async def retire(self) -> bool: ...
+
+    async def drop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """`epoch` is the one that comes into force with the session."""
+
+    arrival: Arrival
+    session: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    departure: Departure
+    session: str
+
+
+class Moves:
+    """All attempts of one host, by the move's id."""
+
+    def __init__(self, desk: MoveDesk, host: Host) -> None:
+        self._desk = desk
+        self._host = host
+        self._incoming: OrderedDict[str, Incoming] = OrderedDict()
+        self._outgoing: OrderedDict[str, Outgoing] = OrderedDict()
+        self._activating = asyncio.Lock()
+
+    async def handle(self, peer: Peer, message: wire.ToHost) -> object:
+        """The answer to a message about a move."""
+        match message:
+            case wire.PrepareTarget():
+                return await self._prepare(message)
+            case wire.RunSource():
+                return await self._run_source(peer, message)
+            case wire.AwaitPrepared():
+                return await asyncio.shield(self._arriving(message.move).arrival.receipt)
+            case wire.Activate():
+                return await self._activate(message)
+            case wire.WriteImage():
+                return await self._write_image(message)
+            case wire.LoadImage():
+                return await self._load_image(message)
+            case wire.Discard():
+                await self._discard(message)
+            case wire.Retire():
+                await self._retire(message)
+            case wire.Thaw():
+                await self._thaw(message)
+            case _:
+                raise Internal(f"a host does not know {type(message).__name__}")
+        return None
+
+    async def drop_session(self, session: str) -> None:
+        """Ends what is under way out of here with a session that is being closed."""
+        for outgoing in self._outgoing.values():
+            if outgoing.session == session and not outgoing.departure.over:
+                await outgoing.departure.drop()
+
+    async def close(self) -> None:
+        """Ends everything, for the end of the host."""
+        for outgoing in self._outgoing.values():
+            await outgoing.departure.drop()
+        for incoming in self._incoming.values():
+            await incoming.arrival.drop()
+
+    # ---- in
+
+    async def _prepare(self, order: wire.PrepareTarget) -> wire.Endpoint:
+        self._refuse_fault(order.fault)
+        transport = self._planted(order.transport, order.fault)
+        self._refuse_arrival(order.move)
+        with self._host.new_name(order.session):
+            built = await self._desk.engines.get(order.spec)
+            refuse_other_plan(order.spec, order.source_plan, built.plan, order.qualification)
+            self._reserve(order.move, order.state_bytes, built)
+            try:
+                attempt, endpoint = await self._listen(order, built, transport)
+            except BaseException:
+                self._gone(order.move)
+                raise
+        self._incoming[order.move] = Incoming(attempt, order.session, order.epoch + 1)
+        log.info("session %s epoch %d move %s: prepared for it", order.session, order.epoch, order.move)
+        return endpoint
+
+    async def _listen(
+        self, order: wire.PrepareTarget, built: Built, transport: Transport
+    ) -> tuple[TargetAttempt, wire.Endpoint]:
+        capacity = arena_capacity(built.world.state_bytes_max)
+        arena = None if transport.hands_over else Arena.create(capacity, order.session)
+        key = secrets.token_bytes(KEY_BYTES)
+        try:
+            listener = await transport.listen(key, arena)
+        except BaseException:
+            if arena is not None:
+                arena.close()
+            raise
+        tools = TargetTools(self._desk.host, self._desk.lanes, self._desk.clock, self._host.tell_failed, self._gone)
+        attempt = TargetAttempt(order, built, Ground(listener, arena, capacity), tools)
+        return attempt, wire.Endpoint(order.transport, listener.address, key)
+
+    async def _load_image(self, order: wire.LoadImage) -> Receipt:
+        known = self._incoming.get(order.move)
+        if known is not None:
+            return await asyncio.shield(known.arrival.receipt)
+        self._refuse_arrival(order.move)
+        with self._host.new_name(order.session):
+            built = await self._desk.engines.get(order.spec)
+            self._reserve(order.move, 0, built)
+            arrival = ImageArrival(order, built, self._image_tools())
+            self._incoming[order.move] = Incoming(arrival, order.session, order.epoch + 1)
+        return await asyncio.shield(arrival.receipt)
+
+    def _refuse_arrival(self, move: str) -> None:
+        if move in self._incoming:
+            raise MoveInProgress(f"move {move} was prepared here before", move=move)
+        under_way = [incoming for incoming in self._incoming.values() if not incoming.arrival.over]
+        if len(under_way) >= ARRIVALS_MAX:
+            raise IncastRefused(f"{ARRIVALS_MAX} attempts are under way into host {self._desk.host}")
+        _forget_oldest(self._incoming, [move for move, incoming in self._incoming.items() if incoming.arrival.over])
+
+    def _reserve(self, move: str, state_bytes: int, built: Built) -> None:
+        if state_bytes > built.world.state_bytes_max:
+            raise NoCapacity(
+                f"the state has {format_bytes(state_bytes)}, and world {built.world.name} announced at most "
+                f"{format_bytes(built.world.state_bytes_max)}"
+            )
+        self._desk.memory.reserve(_holder(move), built.world.state_bytes_max)
+
+    def _gone(self, move: str) -> None:
+        self._desk.memory.release(_holder(move))
+
+    async def _activate(self, order: wire.Activate) -> wire.SessionFacts:
+        async with self._activating:
+            incoming = self._arriving(order.move)
+            here = self._host.sessions.get(incoming.session)
+            if here is not None and here.identity.move == order.move and here.identity.epoch == order.epoch:
+                return here.facts()
+            if order.epoch != incoming.epoch:
+                raise StaleEpoch(f"move {order.move} leads to epoch {incoming.epoch}, not {order.epoch}")
+            if not incoming.arrival.receipt.done():
+                raise Conflict(f"move {order.move} is not proven yet, so nothing can be activated")
+            if here is not None:  # what is left of an earlier epoch: the record says that it is over
+                await self.drop_session(incoming.session)
+                await self._host.forget(incoming.session)
+            session = await incoming.arrival.activate(order.epoch)
+            self._desk.memory.hand_on(_holder(order.move), incoming.session)
+            self._host.adopt(session)
+            log.info("session %s epoch %d move %s: plays here", incoming.session, order.epoch, order.move)
+            return session.facts()
+
+    async def _discard(self, order: wire.Discard) -> None:
+        incoming = self._incoming.get(order.move)
+        if incoming is not None:
+            await incoming.arrival.discard()
+
+    def _arriving(self, move: str) -> Incoming:
+        incoming = self._incoming.get(move)
+        if incoming is None:
+            raise UnknownMove(f"host {self._desk.host} knows no attempt of move {move[:80]!r}", move=move[:80])
+        return incoming
+
+    # ---- out
+
+    async def _run_source(self, peer: Peer, order: wire.RunSource) -> wire.SourceSealed:
+        known = self._outgoing.get(order.move)
+        if known is not None and isinstance(known.departure, SourceRun):
+            return await asyncio.shield(known.departure.sealed)
+        self._refuse_fault(order.fault)
+        transport = self._planted(order.endpoint.transport, order.fault)
+        session = self._leaving(order.move, order.session, order.epoch)
+
+        def report(progress: wire.Progress) -> None:
+            with contextlib.suppress(Unavailable):
+                peer.notify(progress)
+
+        run = SourceRun(order, session, SourceTools(transport, self._desk.clock, report))
+        self._outgoing[order.move] = Outgoing(run, order.session)
+        return await asyncio.shield(run.sealed)
+
+    async def _write_image(self, order: wire.WriteImage) -> wire.ImageWritten:
+        known = self._outgoing.get(order.move)
+        if known is not None and isinstance(known.departure, ImageDeparture):
+            return await asyncio.shield(known.departure.written)
+        session = self._leaving(order.move, order.session, order.epoch)
+        departure = ImageDeparture(order, session, self._image_tools())
+        self._outgoing[order.move] = Outgoing(departure, order.session)
+        return await asyncio.shield(departure.written)
+
+    def _leaving(self, move: str, name: str, epoch: int) -> HostedSession:
+        session = self._host.session_of(name, epoch)
+        refuse_if_held(session, move)
+        for other, outgoing in self._outgoing.items():
+            if outgoing.session == name and not outgoing.departure.over:
+                raise MoveInProgress(f"session {name} is on its way out by move {other}", move=other)
+        _forget_oldest(self._outgoing, [move for move, outgoing in self._outgoing.items() if outgoing.departure.over])
+        return session
+
+    async def _thaw(self, order: wire.Thaw) -> None:
+        outgoing = self._outgoing.get(order.move)
+        if outgoing is not None:
+            await outgoing.departure.thaw("ABORTED", "the controller called the move off")
+
+    async def _retire(self, order: wire.Retire) -> None:
+        outgoing = self._outgoing.get(order.move)
+        if outgoing is not None and not await outgoing.departure.retire():
+            log.warning("move %s was given up here, but the record says that it is done", order.move)
+        found = self._host.sessions.get(order.session)
+        if found is not None and found.identity.epoch <= order.epoch:
+            await self._host.forget(order.session)
+            log.info("session %s epoch %d move %s: retired here", order.session, order.epoch, order.move)
+
+    # ---- both
+
+    def _transport(self, name: str) -> Transport:
+        transport = self._desk.transports.get(name)
+        if transport is None:
+            raise BadValue(f"host {self._desk.host} has no transport {name[:80]!r}", transport=name[:80])
+        return transport
+
+    def _planted(self, name: str, fault: str | None) -> Transport:
+        """The transport, with the fault in it if it is one of the data plane's."""
+        transport = self._transport(name)
+        return plant(transport, fault, FAULT_SEED) if fault in PLANTED and fault is not None else transport
+
+    def _refuse_fault(self, fault: str | None) -> None:
+        if fault is None:
+            return
+        if not self._desk.allow_faults:
+            raise BadValue("this host was started without faults: it plants none")
+        if fault not in PLANTED.keys() | HOST_FAULTS:
+            raise BadValue(
+                f"no fault is called {fault[:80]!r}; known are {', '.join(sorted(PLANTED.keys() | HOST_FAULTS))}"
+            )
+
+    def _image_tools(self) -> ImageTools:
+        desk = self._desk
+        return ImageTools(desk.host, desk.image_dir, desk.clock, self._host.tell_failed, self._gone)
+
+
+def _holder(move: str) -> str:
+    """A move's name in the memory ledger; no session's name has a blank."""
+    return f"move {move}"
+
+
+def _forget_oldest(known: OrderedDict[str, T], ended: list[str]) -> None:
+    for move in ended[: max(0, len(known) - REMEMBERED_MAX)]:
+        del known[move]

@@ -1,0 +1,299 @@
+"""Park and resume: a session's way out into a verified image, and its way in from one.
+
+Invariants
+  A parked session stays frozen here, whole, until the controller's word: the image alone decides nothing.
+  Nothing of an image is installed before all of it was verified, and what was installed is captured again and compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from worldline.clock import Clock
+from worldline.errors import BadValue, Internal, PlanMismatch, StaleEpoch, StateLost, WorldlineError
+from worldline.runtime.host_engine import Cut, Engine
+from worldline.runtime.host_worlds import Built
+from worldline.runtime.hosting import EngineThread, HostedSession, Identity
+from worldline.runtime.messages import ImageWritten, LoadImage, SessionFailed, WriteImage
+from worldline.schema.contract import Tier
+from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
+from worldline.schema.layout import Extent
+from worldline.schema.receipt import Mode, Receipt
+from worldline.snapshot.arena import Arena
+from worldline.snapshot.memory import arena_capacity
+from worldline.verify import image as images
+from worldline.verify.digests import Digested
+from worldline.verify.receipts import UNSEALED, make_receipt
+
+TRANSPORT = "image"
+"""What the receipt of a park or a resume names as its transport."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTools:
+    """What park and resume need of their host."""
+
+    host: str
+    image_dir: Path
+    clock: Clock
+    on_failed: Callable[[SessionFailed], None]
+    on_gone: Callable[[str], None]
+    """Called with the move once nothing of an arrival holds memory any more."""
+
+    def path(self, name: str) -> Path:
+        """Where the image of this name lies. Raises `BadValue` for anything but a plain file name."""
+        if _FILE_NAME.match(name) is None:
+            raise BadValue(f"{name[:80]!r} is no name of an image")
+        return self.image_dir / name
+
+
+class ImageDeparture:
+    """One `WriteImage`. `written` is its answer."""
+
+    def __init__(self, order: WriteImage, session: HostedSession, tools: ImageTools) -> None:
+        self.order = order
+        self.session = session
+        self.written: asyncio.Future[ImageWritten] = asyncio.get_running_loop().create_future()
+        self._tools = tools
+        self._began_at_s = tools.clock.monotonic_s()
+        self._ended = False
+        self._path = tools.path(order.image)
+        self._task = asyncio.create_task(self._write(), name=f"park-{order.move}")
+
+    @property
+    def over(self) -> bool:
+        return self._ended
+
+    async def thaw(self, code: str, sentence: str) -> None:
+        """The park is off: when this returns the session plays. An image already written stays; the record ignores
+        it.
+        """
+        if not self._ended:
+            await asyncio.wait([self._task])
+            self._ended = True
+            self.session.release(self.order.move)
+            log.info("session %s move %s: plays on, %s: %s", self.order.session, self.order.move, code, sentence)
+
+    async def retire(self) -> bool:
+        """The image owns the state. False where the park had failed here before."""
+        await asyncio.wait([self._task])
+        if self._ended:
+            return self.session.closed
+        self._ended = True
+        await self.session.close()
+        return True
+
+    async def drop(self) -> None:
+        """For the end of the host or of the session."""
+        await asyncio.wait([self._task])
+        self._ended = True
+
+    async def _write(self) -> None:
+        try:
+            await self.session.hold(self.order.move)
+            self.written.set_result(await self._written())
+        except BaseException as error:
+            self._ended = True
+            self.session.release(self.order.move)
+            told = (
+                error if isinstance(error, WorldlineError) else Internal(f"the image was not written: {error!r}"[:1000])
+            )
+            if not isinstance(error, WorldlineError):
+                log.exception("session %s move %s: the image was not written", self.order.session, self.order.move)
+            self.written.set_exception(told)
+            self.written.exception()  # seen, also where the controller that asked is gone
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    async def _written(self) -> ImageWritten:
+        order, who, plan = self.order, self.session.identity, self.session.built.plan
+        cut = await self.session.do(lambda engine: engine.cut(trusting=False))
+        identity = images.Identity(
+            session=SessionId(order.session),
+            epoch=Epoch(order.epoch),
+            number=cut.number,
+            world=self.session.built.world.name,
+            plan=plan.digest,
+            made_by=HostId(self._tools.host),
+            made_at_s=self._tools.clock.wall_s(),
+        )
+        digested = Digested(cut.manifest, cut.digests)
+        await asyncio.to_thread(images.write_image, self._path, identity, digested, self.session.engine.arena)
+        log.info("session %s epoch %d move %s: image %s written", who.session, who.epoch, order.move, order.image)
+        return ImageWritten(self._receipt(cut), cut.number)
+
+    def _receipt(self, cut: Cut) -> Receipt:
+        order, now_s = self.order, self._tools.clock.monotonic_s()
+        plan = self.session.built.plan.digest
+        return make_receipt(
+            Receipt(
+                id=UNSEALED,
+                move=MoveId(order.move),
+                session=SessionId(order.session),
+                epoch=Epoch(order.epoch + 1),
+                mode=Mode.PARK,
+                transport=TRANSPORT,
+                source=self._tools.host,
+                target=order.image,
+                tier=self.session.identity.spec.contract.tier,
+                source_plan=plan,
+                target_plan=plan,
+                qualification=None,
+                block=cut.manifest.block,
+                layout=cut.layout.hex(),
+                source_root=cut.root.hex(),
+                target_root=cut.root.hex(),  # `write_image` has read the file back and compared
+                leaf_count=len(cut.digests),
+                state_bytes=cut.manifest.layout.nbytes,
+                bytes_moved=cut.manifest.layout.nbytes,
+                rounds=1,
+                pause_s=now_s - cut.at_s,
+                duration_s=now_s - self._began_at_s,
+                made_at_s=self._tools.clock.wall_s(),
+                made_by=HostId(self._tools.host),
+            )
+        )
+
+
+class ImageArrival:
+    """One `LoadImage`. `receipt` is its answer; until `activate` the session is nobody's."""
+
+    def __init__(self, order: LoadImage, built: Built, tools: ImageTools) -> None:
+        self.order = order
+        self.receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._built = built
+        self._tools = tools
+        self._began_at_s = tools.clock.monotonic_s()
+        self._path = tools.path(order.image)
+        self._thread = EngineThread(order.session)
+        self._engine: Engine | None = None
+        self._ended = False
+        self._task = asyncio.create_task(self._load(), name=f"resume-{order.move}")
+
+    @property
+    def over(self) -> bool:
+        return self._ended
+
+    async def activate(self, epoch: int) -> HostedSession:
+        """The session, ready to `start`, as owner of `epoch`."""
+        await asyncio.shield(self.receipt)
+        if self._ended or self._engine is None:
+            raise StateLost(f"move {self.order.move} was discarded, so there is nothing to activate")
+        self._ended = True
+        order = self.order
+        identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
+        return HostedSession(identity, self._built, self._engine, self._thread, self._tools.on_failed)
+
+    async def discard(self) -> None:
+        """Forgets what was loaded. The image stays. Does nothing after the end."""
+        await asyncio.wait([self._task])
+        if self._ended:
+            return
+        self._ended = True
+        if self._engine is not None:
+            await self._thread.do(self._engine.close)
+        self._thread.join()
+        self._tools.on_gone(self.order.move)
+
+    async def drop(self) -> None:
+        """For the end of the host."""
+        await self.discard()
+
+    async def _load(self) -> None:
+        try:
+            self.receipt.set_result(await self._loaded())
+        except BaseException as error:
+            self._ended = True
+            self._thread.join()
+            self._tools.on_gone(self.order.move)
+            told = (
+                error if isinstance(error, WorldlineError) else Internal(f"the image was not loaded: {error!r}"[:1000])
+            )
+            if not isinstance(error, WorldlineError):
+                log.exception("session %s move %s: the image was not loaded", self.order.session, self.order.move)
+            self.receipt.set_exception(told)
+            self.receipt.exception()  # seen, also where nobody asks any more
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    async def _loaded(self) -> Receipt:
+        order = self.order
+        found = await asyncio.to_thread(self._open)
+        self._refuse_other(found.identity)
+        arena = Arena.create(arena_capacity(self._built.world.state_bytes_max), order.session)
+        try:
+            digested = await asyncio.to_thread(images.load, found, arena)
+            engine = await self._thread.do(
+                lambda: Engine.install(self._built.world, digested.manifest, arena, found.root, self._tools.clock)
+            )
+        except BaseException:
+            arena.zero(Extent(0, arena.capacity))
+            arena.close()
+            raise
+        self._engine = engine
+        return self._receipt(found, engine.cut())
+
+    def _open(self) -> images.Image:
+        try:
+            return images.open_image(self._path, SessionId(self.order.session))
+        except OSError as error:
+            raise StateLost(f"image {self.order.image} can't be read: {error.strerror or error}") from error
+
+    def _refuse_other(self, identity: images.Identity) -> None:
+        """Raises `StaleEpoch` for an image of another park, `PlanMismatch` unless T1 allows the pair of plans."""
+        order, here = self.order, self._built
+        if identity.epoch + 1 != order.epoch:
+            raise StaleEpoch(f"image {order.image} was written under epoch {identity.epoch}, not {order.epoch - 1}")
+        if identity.world != here.world.name:
+            raise PlanMismatch(f"the image is of world {identity.world}, not {here.world.name}")
+        if identity.plan == here.plan.digest:
+            return
+        contract, pair = order.spec.contract, order.qualification
+        facts = {"source": identity.plan, "target": here.plan.digest}
+        if contract.tier is Tier.T0:
+            raise PlanMismatch("this host would compute other bits than the one that parked, under T0", **facts)
+        qualified = pair is not None and (pair.source_plan, pair.target_plan) == (identity.plan, here.plan.digest)
+        bound_db = contract.readout_psnr_db_min
+        assert bound_db is not None, "T1 has a bound"
+        if pair is None or not qualified or pair.psnr_db_worst < bound_db:
+            raise PlanMismatch("this pair of plans was not qualified for T1 within the contract's bound", **facts)
+
+    def _receipt(self, found: images.Image, cut: Cut) -> Receipt:
+        order, now_s = self.order, self._tools.clock.monotonic_s()
+        spent_s = now_s - self._began_at_s
+        return make_receipt(
+            Receipt(
+                id=UNSEALED,
+                move=MoveId(order.move),
+                session=SessionId(order.session),
+                epoch=Epoch(order.epoch + 1),
+                mode=Mode.RESUME,
+                transport=TRANSPORT,
+                source=order.image,
+                target=self._tools.host,
+                tier=order.spec.contract.tier,
+                source_plan=found.identity.plan,
+                target_plan=self._built.plan.digest,
+                qualification=None if order.qualification is None else order.qualification.id,
+                block=cut.manifest.block,
+                layout=cut.layout.hex(),
+                source_root=found.root.hex(),
+                target_root=cut.root.hex(),
+                leaf_count=len(cut.digests),
+                state_bytes=cut.manifest.layout.nbytes,
+                bytes_moved=cut.manifest.layout.nbytes,
+                rounds=1,
+                pause_s=spent_s,
+                duration_s=spent_s,
+                made_at_s=self._tools.clock.wall_s(),
+                made_by=HostId(self._tools.host),
+            )
+        )

@@ -1,0 +1,290 @@
+"""Drives one attempt at its source: the machine of `migration.source` on one side, a session, a link and a clock on
+the other.
+
+Invariants
+  Only the machine decides whether the engine is held; here its words are carried out in order.
+  Once the answer to `RunSource` was a seal, nothing but the controller's word or the target's refusal thaws the
+  session: not a lost controller, not a lost link, not time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from worldline.clock import Clock
+from worldline.errors import Internal, LinkCut, Malformed, WorldlineError, from_record
+from worldline.migration import source as words
+from worldline.migration.attempt import Attempt
+from worldline.runtime.host_engine import Cut
+from worldline.runtime.hosting import HostedSession
+from worldline.runtime.messages import Progress, RunSource, SourceSealed
+from worldline.runtime.mover_outbox import Outbox
+from worldline.schema.ids import Epoch, MoveId, SessionId
+from worldline.schema.layout import META_SEGMENT, Extent, Manifest
+from worldline.transport.protocol import ArenaBytes, Link, RecordIn, Transport
+from worldline.wire import records
+
+CONNECT_S = 10.0
+_SEALED = frozenset({words.Phase.SEALED, words.Phase.PREPARED})
+"""From here on whose the session is stands in the record, and only there."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTools:
+    """What a source needs of its host."""
+
+    transport: Transport
+    clock: Clock
+    report: Callable[[Progress], None]
+
+
+class SourceRun:
+    """One `RunSource`. `sealed` is its answer; `thaw` and `retire` are the controller's words after it."""
+
+    def __init__(self, order: RunSource, session: HostedSession, tools: SourceTools) -> None:
+        self.order = order
+        self.session = session
+        self.sealed: asyncio.Future[SourceSealed] = asyncio.get_running_loop().create_future()
+        self._tools = tools
+        self._started_at_s = tools.clock.monotonic_s()
+        attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
+        self._machine = words.SourceMachine(attempt, session.identity.spec.contract, self._started_at_s)
+        self._events: asyncio.Queue[words.Event] = asyncio.Queue()
+        self._outbox: Outbox | None = None
+        self._work: set[asyncio.Task[None]] = set()
+        self._cutting: asyncio.Task[None] | None = None
+        self._cut: Cut | None = None
+        self._task = asyncio.create_task(self._drive(), name=f"source-{order.move}")
+
+    @property
+    def over(self) -> bool:
+        """Thawed or retired, and nothing of it is still at work."""
+        return self._task.done()
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        return self._machine.story
+
+    async def thaw(self, code: str, sentence: str) -> None:
+        """The attempt is off: when this returns, the session plays. Does nothing after the end."""
+        if not self.over:
+            self._events.put_nowait(words.Abort(code, sentence))
+        await asyncio.wait([self._task])
+
+    async def retire(self) -> bool:
+        """The session is the target's: when this returns True, link and engine thread are joined and the arena is
+        unmapped.
+
+        False where the attempt had been given up here before: the caller decides by the record.
+        """
+        if self._machine.phase not in {*_SEALED, words.Phase.RETIRED}:
+            return False
+        if not self.over:
+            self._events.put_nowait(words.Retire())
+        await asyncio.wait([self._task])
+        return self._machine.phase is words.Phase.RETIRED
+
+    async def drop(self) -> None:
+        """For the end of the host or of the session: everything of this attempt ends, whatever its phase."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    # ---- the loop
+
+    async def _drive(self) -> None:
+        try:
+            self._spawn(self._connect())
+            while not self._finished():
+                await self._carry_out(await self._next())
+        except BaseException as error:
+            self._answer_failure(Internal(f"the source's driver ended: {error!r}"))
+            if self._machine.phase not in _SEALED:
+                self.session.release(self.order.move)
+            if not isinstance(error, asyncio.CancelledError):
+                log.exception("move %s: the source's driver failed", self.order.move)
+            raise
+        finally:
+            await self._wind_up()
+
+    def _finished(self) -> bool:
+        ended = self._machine.phase in (words.Phase.THAWED, words.Phase.RETIRED)
+        return ended and (self._cutting is None or self._cutting.done()) and self._events.empty()
+
+    async def _next(self) -> words.Event:
+        wake_at_s = self._machine.wake_at_s
+        wait_s = None if wake_at_s is None else max(wake_at_s - self._tools.clock.monotonic_s(), 0.0)
+        try:
+            async with asyncio.timeout(wait_s):
+                return await self._events.get()
+        except TimeoutError:
+            return words.Deadline()
+
+    async def _carry_out(self, event: words.Event) -> None:
+        try:
+            commands = self._machine.handle(event, self._tools.clock.monotonic_s())
+        except WorldlineError as error:
+            log.warning("move %s at its source: %s", self.order.move, error)
+            if self._machine.phase in _SEALED:
+                return  # whose the session is, the record says; a peer's nonsense does not
+            commands = self._machine.handle(words.Abort(error.code, error.sentence), self._tools.clock.monotonic_s())
+        for command in commands:
+            await self._do(command)
+
+    async def _do(self, command: words.Command) -> None:
+        match command:
+            case words.TakeCut():
+                self._cutting = self._spawn(self._take_cut())
+            case words.Thaw():
+                self.session.release(self.order.move)
+            case words.SendRecord(record):
+                if self._outbox is not None:
+                    self._outbox.put_record(records.encode(record))
+            case words.Post(extents, _, deadline_s):
+                assert self._outbox is not None, "a post follows a connection"
+                self._outbox.put_post(lambda link: self._post(link, extents, deadline_s))
+            case words.Report():
+                self._report(command)
+            case words.Sealed():
+                self._answer_sealed(command)
+            case words.Failed(code, sentence, facts):
+                self._answer_failure(from_record(code, sentence, facts))
+            case words.CloseLink():
+                await self._close_link()
+            case words.Fence():
+                await self._close_link()
+                await self.session.close()
+            case words.Release():
+                assert self.session.closed, "the arena is unmapped with its engine"
+            case _:
+                assert_never(command)
+
+    async def _wind_up(self) -> None:
+        for task in self._work:
+            task.cancel()
+        if self._work:
+            await asyncio.wait(self._work)
+        await self._close_link()
+
+    # ---- effects
+
+    async def _connect(self) -> None:
+        endpoint = self.order.endpoint
+        try:
+            link = await self._tools.transport.connect(
+                endpoint.address, endpoint.key, self.session.engine.arena, CONNECT_S
+            )
+        except WorldlineError as error:
+            self._events.put_nowait(words.Abort(error.code, error.sentence))
+            return
+        self._outbox = Outbox(link, self._link_failed)
+        self._events.put_nowait(words.Connected())
+        await self._receive(link)
+
+    async def _receive(self, link: Link) -> None:
+        try:
+            while True:
+                event = await link.receive()
+                if not isinstance(event, RecordIn):
+                    raise Malformed("bytes landed at a source")
+                record = records.decode_record(event.data)
+                if record is not None:
+                    self._events.put_nowait(words.event_of(record))
+        except WorldlineError as error:
+            self._link_failed(error)
+
+    def _link_failed(self, error: WorldlineError) -> None:
+        """A broken format or a missed deadline ends the attempt under its own name; a closed link is a closed link."""
+        unsealed = self._machine.phase not in _SEALED
+        if unsealed and not isinstance(error, LinkCut):
+            self._events.put_nowait(words.Abort(error.code, error.sentence))
+        else:
+            self._events.put_nowait(words.LinkLost(error.sentence))
+
+    async def _take_cut(self) -> None:
+        move = self.order.move
+        try:
+            await self.session.hold(move)
+        except WorldlineError as error:
+            self._events.put_nowait(words.Abort(error.code, error.sentence))
+            return
+        try:
+            cut = await self.session.do(lambda engine: engine.cut())
+        except WorldlineError as error:
+            self.session.release(move)
+            self._events.put_nowait(words.Abort(error.code, error.sentence))
+            return
+        except BaseException:
+            self.session.release(move)
+            raise
+        self._cut = cut
+        self._events.put_nowait(_cut_taken(cut))
+
+    async def _post(self, link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
+        if self.order.fault == "late-write" and self._machine.phase is words.Phase.FROZEN:
+            assert self._cut is not None, "a freeze has a cut"
+            _write_late(self._cut.manifest, self.session.engine.arena)
+        began_s = self._tools.clock.monotonic_s()
+        nbytes = await link.post(extents, deadline_s)
+        self._events.put_nowait(words.Posted(nbytes, self._tools.clock.monotonic_s() - began_s))
+
+    async def _close_link(self) -> None:
+        if self._outbox is not None:
+            await self._outbox.close()
+
+    def _report(self, step: words.Report) -> None:
+        who = self.session.identity
+        log.info("session %s epoch %d move %s: %s", who.session, who.epoch, self.order.move, step.note)
+        self._tools.report(
+            Progress(self.order.move, step.round, step.bytes_moved, step.dirty_bytes, step.frozen, step.note)
+        )
+
+    def _answer_sealed(self, seal: words.Sealed) -> None:
+        if not self.sealed.done():
+            self.sealed.set_result(
+                SourceSealed(
+                    root=seal.root.hex(),
+                    block=seal.block,
+                    number=seal.number,
+                    frozen_at_s=seal.frozen_at_s,
+                    bytes_moved=seal.bytes_moved,
+                    rounds=seal.rounds,
+                )
+            )
+
+    def _answer_failure(self, error: WorldlineError) -> None:
+        if not self.sealed.done():
+            self.sealed.set_exception(error)
+            self.sealed.exception()  # seen, also where the controller that asked is gone
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work_done)
+        return task
+
+    def _work_done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
+            self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
+
+
+def _cut_taken(cut: Cut) -> words.CutTaken:
+    return words.CutTaken(cut.manifest, cut.digests, cut.root, cut.layout, cut.number, cut.at_s)
+
+
+def _write_late(manifest: Manifest, arena: ArenaBytes) -> None:
+    """Fault 18: a writer that the freeze does not stop. Spoils the tree's text, which the next capture writes anew,
+    so that the demonstration does not harm the source.
+    """
+    names = [segment.name for segment in manifest.layout.segments]
+    placement = manifest.placements[names.index(META_SEGMENT)]
+    assert not placement.resident, "the tree's text is gathered"
+    octets = arena.bytes_at(Extent(placement.offset, 1))
+    octets[0] ^= 1

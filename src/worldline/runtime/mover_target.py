@@ -1,0 +1,363 @@
+"""Drives one attempt at its target: the machine of `migration.target` on one side, an arena, lanes and a link on the
+other.
+
+Invariants
+  Bytes land in memory that belongs to this attempt alone, and no engine sees them before they are verified.
+  An arena of our own is installed into, and what was installed is captured again, *before* the proof is answered: an
+  importer that drops state refuses the move while the source still has it. A handed-over arena is not written before
+  the commit. After `discard`, or a failure, nothing of the attempt is left: link fenced, arena zeroed and closed,
+  memory given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from worldline.clock import Clock
+from worldline.errors import Internal, LinkCut, WorldlineError, from_record
+from worldline.migration import target as words
+from worldline.migration.attempt import Attempt
+from worldline.runtime.host_engine import Engine
+from worldline.runtime.host_worlds import Built
+from worldline.runtime.hosting import EngineThread, HostedSession, Identity
+from worldline.runtime.messages import PrepareTarget, SessionFailed
+from worldline.runtime.mover_outbox import Outbox
+from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
+from worldline.schema.layout import Extent, Manifest
+from worldline.schema.receipt import Receipt
+from worldline.snapshot.arena import Arena
+from worldline.transport.protocol import Link, Listener, RecordIn
+from worldline.verify.digests import layout_digest, root
+from worldline.verify.lanes import Lanes
+from worldline.verify.receipts import UNSEALED, make_receipt
+from worldline.wire import records
+
+KILLED_BY_FAULT = 70
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTools:
+    """What a target needs of its host."""
+
+    host: str
+    lanes: Lanes
+    clock: Clock
+    on_failed: Callable[[SessionFailed], None]
+    on_gone: Callable[[str], None]
+    """Called with the move once nothing of its attempt holds memory any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where an attempt's bytes come in. `arena` is None where the transport brings the source's own."""
+
+    listener: Listener
+    arena: Arena | None
+    capacity: int
+
+
+class TargetAttempt:
+    """One `PrepareTarget`. `receipt` is the answer to `AwaitPrepared`."""
+
+    def __init__(self, order: PrepareTarget, built: Built, ground: Ground, tools: TargetTools) -> None:
+        self.order = order
+        self.receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._built = built
+        self._ground = ground
+        self._tools = tools
+        self._arena = ground.arena
+        self._began_at_s = tools.clock.monotonic_s()
+        self._deadline_at_s = self._began_at_s + order.spec.contract.completion_deadline_s
+        self._frozen_at_s = self._began_at_s
+        attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
+        self._machine = words.TargetMachine(
+            attempt, ground.capacity, self._began_at_s, self._deadline_at_s, hands_over=ground.arena is None
+        )
+        self._events: asyncio.Queue[words.Event] = asyncio.Queue()
+        self._outbox: Outbox | None = None
+        self._thread = EngineThread(order.session)
+        self._engine: Engine | None = None
+        self._proof: words.Prepared | None = None
+        self._hosted: asyncio.Future[HostedSession] = asyncio.get_running_loop().create_future()
+        self._work: set[asyncio.Task[None]] = set()
+        self._receiving: asyncio.Task[None] | None = None
+        self._task = asyncio.create_task(self._drive(), name=f"target-{order.move}")
+
+    @property
+    def over(self) -> bool:
+        """Activated or discarded."""
+        return self._task.done()
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        return self._machine.story
+
+    async def activate(self, epoch: int) -> HostedSession:
+        """The session, ready to `start`, as owner of `epoch`. The caller has checked that the attempt is PREPARED."""
+        await asyncio.shield(self.receipt)
+        self._events.put_nowait(words.ActivateIn(Epoch(epoch)))
+        await asyncio.wait([self._task, self._hosted], return_when=asyncio.FIRST_COMPLETED)
+        if not self._hosted.done():
+            raise Internal(f"move {self.order.move} ended at its target without a session")
+        return self._hosted.result()
+
+    async def discard(self) -> None:
+        """Forgets the attempt; when this returns nothing of it is left. Does nothing after the end."""
+        if not self.over and self._machine.phase is not words.Phase.ACTIVE:
+            self._events.put_nowait(words.DiscardIn())
+        await asyncio.wait([self._task])
+
+    async def drop(self) -> None:
+        """For the end of the host."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    # ---- the loop
+
+    async def _drive(self) -> None:
+        try:
+            self._receiving = self._spawn(self._receive())
+            while self._machine.phase not in (words.Phase.ACTIVE, words.Phase.DISCARDED):
+                await self._carry_out(await self._next())
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                log.exception("move %s: the target's driver failed", self.order.move)
+            await self._discard(zero=self._ground.arena is not None)
+            self._fail(Internal(f"the target's driver ended: {error!r}"))
+            raise
+        finally:
+            await self._end_work()
+            await self._ground.listener.close()
+
+    async def _next(self) -> words.Event:
+        wake_at_s = self._machine.wake_at_s
+        wait_s = None if wake_at_s is None else max(wake_at_s - self._tools.clock.monotonic_s(), 0.0)
+        try:
+            async with asyncio.timeout(wait_s):
+                return await self._events.get()
+        except TimeoutError:
+            return words.Deadline()
+
+    async def _carry_out(self, event: words.Event) -> None:
+        if isinstance(event, words.ManifestIn):
+            self._frozen_at_s = self._tools.clock.monotonic_s()
+        try:
+            commands = self._machine.handle(event, self._tools.clock.monotonic_s())
+        except WorldlineError as error:
+            log.warning("move %s at its target: %s", self.order.move, error)
+            if isinstance(event, words.ActivateIn):
+                self._refuse_activation(error)
+                return
+            commands = self._machine.handle(words.Abort(error.code, error.sentence), self._tools.clock.monotonic_s())
+        for command in commands:
+            await self._do(command)
+
+    async def _do(self, command: words.Command) -> None:
+        match command:
+            case words.Digest(ticket, extents):
+                self._spawn(self._digest(ticket, extents))
+            case words.SendRecord(record):
+                if self._outbox is not None:
+                    self._outbox.put_record(records.encode(record))
+            case words.ComputeRoot(manifest, digests):
+                layout = layout_digest(manifest.layout)
+                self._events.put_nowait(words.RootComputed(root(layout, digests), layout))
+            case words.Prepared():
+                self._proof = command
+                self._spawn(self._answer(command))
+            case words.Failed(code, sentence, facts):
+                self._fail(from_record(code, sentence, facts))
+            case words.Install(manifest, _, epoch):
+                await self._install_as_owner(manifest, epoch)
+            case words.Discard(zero):
+                await self._discard(zero)
+            case words.StopReceiving():
+                await self._stop_receiving()
+            case words.CloseLink():
+                await self._close_link()
+            case _:
+                assert_never(command)
+
+    # ---- receiving
+
+    async def _receive(self) -> None:
+        try:
+            left_s = self._deadline_at_s - self._tools.clock.monotonic_s()
+            link = await self._ground.listener.accept(left_s)
+            if self._arena is None:
+                assert isinstance(link.arena, Arena), "a handed-over arena is mapped by snapshot.arena"
+                self._arena = link.arena
+            self._outbox = Outbox(link, self._link_failed)
+            self._events.put_nowait(words.LinkUp())
+            while True:
+                await self._take(link)
+        except WorldlineError as error:
+            self._link_failed(error)
+
+    async def _take(self, link: Link) -> None:
+        event = await link.receive()
+        if not isinstance(event, RecordIn):
+            if self.order.fault == "kill-target":
+                log.warning("move %s: this process ends now, as the planted fault says", self.order.move)
+                os._exit(KILLED_BY_FAULT)
+            self._events.put_nowait(words.LandedIn(event.extent))
+            return
+        record = records.decode_record(event.data)
+        if record is not None:
+            self._events.put_nowait(words.event_of(record))
+
+    def _link_failed(self, error: WorldlineError) -> None:
+        if isinstance(error, LinkCut):
+            self._events.put_nowait(words.LinkLost(error.sentence))
+        else:
+            self._events.put_nowait(words.Abort(error.code, error.sentence))
+
+    async def _digest(self, ticket: int, extents: tuple[Extent, ...]) -> None:
+        assert self._arena is not None, "leaves lie in an arena"
+        digests = await self._tools.lanes.digests(self._arena, extents)
+        self._events.put_nowait(words.LaneDone(ticket, tuple(zip(extents, digests, strict=True))))
+
+    async def _stop_receiving(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()
+            await asyncio.wait([self._receiving])
+
+    # ---- proven
+
+    async def _answer(self, proof: words.Prepared) -> None:
+        """Installs into an arena of our own, and answers with the receipt once nothing but the controller's word is
+        missing.
+        """
+        try:
+            if self._ground.arena is not None:
+                await self._install(proof.manifest)
+            receipt = self._make_receipt(proof)
+        except WorldlineError as error:
+            log.warning("move %s: proven, but not installed: %s", self.order.move, error)
+            self._fail(error)
+            self._events.put_nowait(words.DiscardIn())
+            return
+        except Exception as error:  # the world's own code runs here, and its failure is the move's, not this host's
+            log.exception("move %s: the world did not take the state over", self.order.move)
+            self._fail(Internal(f"the world did not take the state over: {error!r}"[:1000]))
+            self._events.put_nowait(words.DiscardIn())
+            return
+        if not self.receipt.done():
+            self.receipt.set_result(receipt)
+
+    async def _install(self, manifest: Manifest) -> None:
+        arena, proof = self._arena, self._proof
+        assert arena is not None and proof is not None, "only a proven state is installed"
+        self._engine = await self._thread.do(
+            lambda: Engine.install(self._built.world, manifest, arena, proof.target_root, self._tools.clock)
+        )
+
+    async def _install_as_owner(self, manifest: Manifest, epoch: int) -> None:
+        """After the commit. A handed-over arena gets its writer here, and is captured and compared before its first
+        block.
+        """
+        try:
+            if self._engine is None:
+                assert self._arena is not None
+                self._arena.allow_writes()
+                await self._install(manifest)
+        except Exception as error:  # noqa: BLE001 - a world's own code ran: the state is lost, and the caller tells
+            self._hosted.set_exception(error if isinstance(error, WorldlineError) else Internal(repr(error)[:1000]))
+            await self._discard(zero=False)
+            return
+        assert self._engine is not None
+        order = self.order
+        identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
+        self._hosted.set_result(HostedSession(identity, self._built, self._engine, self._thread, self._tools.on_failed))
+
+    def _refuse_activation(self, error: WorldlineError) -> None:
+        if not self._hosted.done():
+            self._hosted.set_exception(error)
+        self._hosted = asyncio.get_running_loop().create_future()
+
+    def _make_receipt(self, proof: words.Prepared) -> Receipt:
+        order, now_s = self.order, self._tools.clock.monotonic_s()
+        return make_receipt(
+            Receipt(
+                id=UNSEALED,
+                move=MoveId(order.move),
+                session=SessionId(order.session),
+                epoch=Epoch(order.epoch + 1),
+                mode=order.mode,
+                transport=order.transport,
+                source=order.source,
+                target=order.target,
+                tier=order.spec.contract.tier,
+                source_plan=order.source_plan.digest,
+                target_plan=self._built.plan.digest,
+                qualification=None if order.qualification is None else order.qualification.id,
+                block=proof.manifest.block,
+                layout=proof.layout.hex(),
+                source_root=proof.source_root.hex(),
+                target_root=proof.target_root.hex(),
+                leaf_count=proof.leaf_count,
+                state_bytes=proof.manifest.layout.nbytes,
+                bytes_moved=proof.bytes_landed if self._ground.arena is not None else 0,
+                rounds=proof.rounds,
+                pause_s=now_s - self._frozen_at_s,
+                duration_s=now_s - self._began_at_s,
+                made_at_s=self._tools.clock.wall_s(),
+                made_by=HostId(self._tools.host),
+            )
+        )
+
+    # ---- the end
+
+    async def _close_link(self) -> None:
+        if self._outbox is not None:
+            await self._outbox.close()
+
+    async def _discard(self, zero: bool) -> None:
+        """Order matters: first nothing writes, then nothing reads, then the memory goes."""
+        await self._stop_receiving()
+        await self._close_link()
+        await self._ground.listener.close()
+        await self._end_work()
+        engine, self._engine = self._engine, None
+        arena, self._arena = self._arena, None
+        if engine is not None:
+            await self._thread.do(engine.let_go)
+        self._thread.join()
+        if arena is not None and not arena.closed:
+            if zero:
+                arena.zero(Extent(0, arena.capacity))
+            arena.close()
+        self._tools.on_gone(self.order.move)
+
+    async def _end_work(self) -> None:
+        """Waits for digests and installations at work, and for nothing else."""
+        mine = asyncio.current_task()
+        waiting = [task for task in self._work if task is not mine]
+        if self._receiving is not None:
+            self._receiving.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def _fail(self, error: WorldlineError) -> None:
+        if not self.receipt.done():
+            self.receipt.set_exception(error)
+            self.receipt.exception()  # seen, also where nobody asks any more
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work_done)
+        return task
+
+    def _work_done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("move %s at its target: %r", self.order.move, error, exc_info=error)
+            self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))

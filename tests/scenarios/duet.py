@@ -1,0 +1,229 @@
+"""A minimal controller, gateway and fleet for scenarios of hosts: everything over the real RPC, decisions in ten lines.
+
+`Hall` keeps hosts in this process, `Processes` as processes of their own; both give a `Stage` with one connection to each.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from dataclasses import dataclass, field
+
+from worldline.clock import SystemClock
+from worldline.errors import HostGone, WorldlineError
+from worldline.runtime import messages as wire
+from worldline.runtime import rpc
+from worldline.runtime.host_service import Host, HostConfig
+from worldline.runtime.messages import Act, Attach, Block, HostFacts, SessionFacts, SessionSpec, ToHost
+from worldline.schema.contract import Contract
+from worldline.schema.receipt import Mode, Receipt
+from worldline.transport.registry import open_transport
+
+TINY = "worldline.testing.tiny:TinyWorld"
+WAIT_S = 60
+NOTICES = wire.Progress | wire.SessionFailed | wire.Rejected | Block
+
+
+def spec(world=TINY, seed=7, contract=None, **options):
+    return SessionSpec(world, seed, options, contract or Contract(pause_bound_s=20.0, completion_deadline_s=60.0))
+
+
+@dataclass
+class Player:
+    """A gateway's part: numbered actions in, blocks out, in order, over changes of owner."""
+
+    session: str
+    actions: list[int] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    sent: int = 0
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, block):
+        if block.block == len(self.blocks) + 1:
+            self.blocks.append(block)
+            self.arrived.set()
+
+    async def wait_for(self, block):
+        async with asyncio.timeout(WAIT_S):
+            while len(self.blocks) < block:
+                self.arrived.clear()
+                await self.arrived.wait()
+
+
+class Stage:
+    """Connections to some hosts, and who owns which session with which epoch."""
+
+    def __init__(self):
+        self.peers = {}
+        self.owners = {}
+        self.players = {}
+        self.notices = []
+        self.moves = 0
+
+    async def connect(self, name, path):
+        self.peers[name] = await rpc.connect(path, NOTICES, self._on_notice, HostGone(f"host {name} is gone"))
+
+    async def close(self):
+        for peer in self.peers.values():
+            await peer.close()
+
+    async def _on_notice(self, _, notice):
+        if isinstance(notice, Block):
+            player = self.players.get(notice.session)
+            if player is not None:
+                player.take(notice)
+        else:
+            self.notices.append(notice)
+
+    async def call(self, host, message, answer=None):
+        return await self.peers[host].call(message, answer, WAIT_S)
+
+    async def facts(self, host):
+        return await self.call(host, wire.Describe(), HostFacts)
+
+    # ---- play
+
+    async def open(self, session, host, what=None, witness=True, raw=False):
+        what = what or spec()
+        facts = await self.call(host, wire.OpenSession(session, 1, what, witness), SessionFacts)
+        self.owners[session] = (host, 1, what, witness)
+        self.players[session] = Player(session)
+        await self.attach(session, raw)
+        return facts
+
+    async def attach(self, session, raw=False):
+        host, epoch, *_ = self.owners[session]
+        player = self.players[session]
+        facts = await self.call(host, Attach(session, epoch, raw=raw, after=len(player.blocks)), SessionFacts)
+        for number in range(facts.number + 1, player.sent + 1):
+            self.peers[host].notify(Act(session, epoch, number, player.actions[number - 1]))
+        return facts
+
+    def act(self, session, action):
+        host, epoch, *_ = self.owners[session]
+        player = self.players[session]
+        player.actions.append(action)
+        player.sent += 1
+        self.peers[host].notify(Act(session, epoch, player.sent, action))
+
+    async def play(self, session, blocks):
+        """Plays `blocks` more, one at a time."""
+        for _ in range(blocks):
+            self.act(session, len(self.players[session].actions) % 5)
+            await self.players[session].wait_for(self.players[session].sent)
+
+    # ---- the controller's part
+
+    async def prepare(self, session, target, transport, mode=Mode.PRECOPY, fault=None, **change):
+        self.moves += 1
+        move = f"m{self.moves}"
+        source, epoch, what, witness = self.owners[session]
+        (facts,) = [found for found in (await self.facts(source)).sessions if found.session == session]
+        order = {
+            "move": move,
+            "session": session,
+            "epoch": epoch,
+            "spec": what,
+            "witness": witness,
+            "source": source,
+            "target": target,
+            "mode": mode,
+            "transport": transport,
+            "state_bytes": facts.state_bytes,
+            "source_plan": facts.plan,
+            "qualification": None,
+            "fault": fault,
+        }
+        endpoint = await self.call(target, wire.PrepareTarget(**(order | change)), wire.Endpoint)
+        return move, endpoint
+
+    async def move(self, session, target, transport, mode=Mode.PRECOPY, fault=None, **change):
+        """The whole move. On a refusal target and source are put in order, and the refusal is raised."""
+        source, epoch, what, witness = self.owners[session]
+        move, endpoint = await self.prepare(session, target, transport, mode, fault, **change)
+        proof = asyncio.create_task(self.call(target, wire.AwaitPrepared(move), Receipt))
+        try:
+            seal = await self.call(
+                source, wire.RunSource(move, session, epoch, mode, endpoint, fault), wire.SourceSealed
+            )
+            receipt = await proof
+            assert receipt.source_root == receipt.target_root == seal.root
+            assert receipt.epoch == epoch + 1
+        except WorldlineError:
+            proof.cancel()
+            await asyncio.gather(proof, return_exceptions=True)
+            with contextlib.suppress(HostGone):
+                await self.call(target, wire.Discard(move))
+            await self.call(source, wire.Thaw(move, session))
+            raise
+        await self.commit(session, move, target, transport)
+        return receipt, seal
+
+    async def commit(self, session, move, target, transport):
+        source, epoch, what, witness = self.owners[session]
+        self.owners[session] = (target, epoch + 1, what, witness)  # the swap
+        retire, activate = wire.Retire(move, session, epoch), wire.Activate(move, epoch + 1)
+        if transport == "shm":
+            await self.call(source, retire)
+            await self.call(target, activate, SessionFacts)
+        else:
+            await self.call(target, activate, SessionFacts)
+            await self.call(source, retire)
+        await self.attach(session)
+
+
+@contextlib.asynccontextmanager
+async def hall(run_dir, *names, memory_bytes=4_000_000_000, allow_faults=True):
+    """Hosts in this process: `stage.hosts` are the objects themselves."""
+    stage = Stage()
+    stage.hosts, servers = {}, []
+    images = rpc.make_run_dir(rpc.make_run_dir(run_dir / "run") / "images")
+    try:
+        for name in names:
+            transports = {kind: open_transport(kind) for kind in ("shm", "tcp", "memory")}
+            host = Host(HostConfig(name, memory_bytes, images, allow_faults), transports, SystemClock())
+            stage.hosts[name] = host
+            servers.append(await rpc.serve(run_dir / "run" / f"host-{name}.sock", ToHost, host.handle, host.closed))
+            await stage.connect(name, servers[-1].path)
+        yield stage
+    finally:
+        await stage.close()
+        for server in servers:
+            await server.close()
+        for host in stage.hosts.values():
+            await host.close()
+
+
+@contextlib.asynccontextmanager
+async def processes(run_dir, *names, arguments=()):
+    """Hosts as processes: `stage.processes` has them by name."""
+    stage = Stage()
+    stage.processes = {}
+    try:
+        for name in names:
+            stage.processes[name] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "worldline.runtime.host", "--name", name, "--dir", str(run_dir / "run")),
+                *("--memory", "3GB", "--faults", "--die-with-parent", *arguments),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=(run_dir / f"{name}.log").open("wb"),
+            )
+        for name, process in stage.processes.items():
+            async with asyncio.timeout(WAIT_S):
+                line = await process.stdout.readline()
+            assert b"listens at" in line, (run_dir / f"{name}.log").read_text()
+            await stage.connect(name, run_dir / "run" / f"host-{name}.sock")
+        yield stage
+    finally:
+        await stage.close()
+        for process in stage.processes.values():
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+        for process in stage.processes.values():
+            async with asyncio.timeout(WAIT_S):
+                await process.wait()
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
