@@ -21,6 +21,7 @@ from worldline.schema.inventory import Append, Kind, Once, Realloc, Ring, Roll, 
 from worldline.worlds.options import read_options
 from worldline.worlds.protocol import Memory, Options, Partial, Readout, Tree
 
+ACTIONS = ("stay", "forward", "back", "left", "right")
 LAYERS = 2
 WINDOW_ROWS = 7
 KEPT_ROWS = 1
@@ -114,6 +115,8 @@ class TinyLive:
 
     def step(self, action: int) -> np.ndarray:
         s = self._s
+        if not 0 <= action < len(ACTIONS):
+            raise BadValue(f"the tiny world has the actions 0 to {len(ACTIONS) - 1}, not {action}")
         if self._options.fail_at == int(s.count) + 1:
             raise RuntimeError(f"the tiny engine dies in block {self._options.fail_at}, as it was told to")
         stirred = _stir(self.state(), action)
@@ -165,7 +168,7 @@ class TinyLive:
         )
         s.features = [_next_feature(old, fresh + i) for i, old in enumerate(s.features)]
         if s.log_rows < LOG_ROWS:
-            s.log[s.log_rows] = torch.tensor([action % 256, *digest[:3]], dtype=torch.uint8)
+            s.log[s.log_rows] = torch.tensor([action, *digest[:3]], dtype=torch.uint8)
             s.log_rows += 1
         if not s.cross["ready"]:
             s.cross = {"k": fresh[:, :8].clone(), "v": fresh[:, :8].t().contiguous(), "ready": True}
@@ -179,7 +182,7 @@ class TinyWorld:
     """See the module."""
 
     name = "tiny"
-    actions: Sequence[str] = ("stay", "forward", "back", "left", "right")
+    actions: Sequence[str] = ACTIONS
     readout = Readout("image", FRAMES, SIDE_PX, SIDE_PX)
 
     def __init__(self, options: Options) -> None:

@@ -173,7 +173,7 @@ def _transformers() -> ModuleType:
 
 def _require(package: str) -> ModuleType:
     """The module, told before its import to stay off the network and to be quiet."""
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:

@@ -117,9 +117,10 @@ class LoadLive:
         seen = blake3.blake3(f"{action} {t['current_start_frame']} ".encode())
         for name in _FAMILIES:
             for layer in t[name]:
-                for value in layer.values():
+                for _, value in sorted(layer.items()):  # a restored dict has its keys in order
                     seen.update(_sums(value))
-        for value in (*t["feat_cache"], t["noise"], *t["cond"].values(), t["thought"]):
+        conditions = [value for _, value in sorted(t["cond"].items())]
+        for value in (*t["feat_cache"], t["noise"], *conditions, t["thought"]):
             seen.update(_sums(value))
         return seen
 
