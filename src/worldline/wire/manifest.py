@@ -116,8 +116,9 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def manifest_to_body(manifest: Manifest) -> ManifestBody:
-    """The JSON form; limits are checked when it is encoded."""
+    """The JSON form; its other limits are checked when it is encoded. Raises `Malformed` as `manifest_from_body`."""
     layout = manifest.layout
+    _check_pairs(len(layout.segments), len(manifest.placements))
     segments = [SegmentBody(s.name, s.nbytes, s.kind, _rule_to_body(s.write)) for s in layout.segments]
     views = [ViewBody(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views]
     placements = [PlacementBody(p.offset, p.capacity, p.resident) for p in manifest.placements]
@@ -127,12 +128,16 @@ def manifest_to_body(manifest: Manifest) -> ManifestBody:
 def manifest_from_body(body: ManifestBody) -> Manifest:
     """The manifest of a decoded form. Raises `Malformed` when segments and placements don't pair up."""
     layout = body.layout
-    if len(body.placements) != len(layout.segments):
-        raise Malformed(f"a manifest has {len(layout.segments)} segments and {len(body.placements)} placements")
+    _check_pairs(len(layout.segments), len(body.placements))
     segments = tuple(Segment(s.name, s.nbytes, s.kind, _rule_from_body(s.write)) for s in layout.segments)
     views = tuple(View(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views)
     placements = tuple(Placement(p.offset, p.capacity, p.resident) for p in body.placements)
     return Manifest(Layout(segments, views, layout.leaf_bytes), placements, body.block)
+
+
+def _check_pairs(segments: int, placements: int) -> None:
+    if segments != placements:
+        raise Malformed(f"a manifest has {segments} segments and {placements} placements")
 
 
 def _rule_to_body(rule: WriteRule) -> RuleBody:
