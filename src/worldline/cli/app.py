@@ -11,20 +11,24 @@ from worldline.cli.output import report_error
 from worldline.errors import BadValue, WorldlineError
 
 COMMANDS = {
-    "up": "worldline.cli.up:up",
-    "open": "worldline.cli.open:open_session",
-    "step": "worldline.cli.step:step",
-    "move": "worldline.cli.move:move",
-    "park": "worldline.cli.park:park",
-    "resume": "worldline.cli.resume:resume",
-    "close": "worldline.cli.close:close",
-    "list": "worldline.cli.list:list_sessions",
-    "describe": "worldline.cli.describe:describe",
-    "hosts": "worldline.cli.hosts:hosts",
-    "worlds": "worldline.cli.worlds:worlds",
-    "prove": "worldline.cli.prove:prove",
-    "qualify": "worldline.cli.qualify:qualify",
+    "up": "Start a fleet on this machine and serve its page.",
+    "open": "Open a world.",
+    "step": "Generate blocks, one an action.",
+    "move": "Move a live session to another host, bit for bit.",
+    "park": "Write a session to a verified image and free its host.",
+    "resume": "Bring a parked session back.",
+    "close": "End a session.",
+    "list": "List the sessions.",
+    "describe": "Show one session.",
+    "hosts": "List the hosts.",
+    "worlds": "List the worlds that can be opened.",
+    "prove": "Prove that moving changes nothing, against a twin that never moved.",
+    "qualify": "Measure a pair of plans, so that contracts of tier T1 may move between them.",
 }
+"""Each lives in the module of its name, which is imported only when it is called."""
+
+FUNCTIONS = {"open": "open_session", "list": "list_sessions"}
+"""Where the module's name is a builtin's."""
 
 HELP = """Exact-state serving for interactive world models: move, park, resume and prove live sessions.
 
@@ -32,12 +36,12 @@ A session is moved bit for bit, or nothing is installed. Start with `worldline u
 """
 
 app = App(name="worldline", help=HELP, version=__version__, result_action="return_value")
-for _name, _where in COMMANDS.items():
-    app.command(_where, name=_name)
+for _name, _help in COMMANDS.items():
+    app.command(f"worldline.cli.{_name}:{FUNCTIONS.get(_name, _name)}", name=_name, help=_help)
 
 receipt = App(name="receipt", help="Receipts, checked offline.")
 receipt.command("worldline.cli.receipt:verify", name="verify")
-receipt.command("worldline.cli.receipt:show", name="show")
+receipt.command("worldline.cli.receipt:show_receipt", name="show")
 app.command(receipt)
 
 image = App(name="image", help="Images of parked sessions, checked offline.")

@@ -1,1 +1,1 @@
-"""Instruments and experiments over a running fleet: twins, proofs, reports."""
+"""Instruments and proofs over real fleets: what they print can be traced to what they ran."""

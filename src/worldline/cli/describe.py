@@ -1,0 +1,21 @@
+"""`worldline describe`: one session."""
+
+from __future__ import annotations
+
+from worldline.cli.output import Shared, show
+from worldline.cli.values import session_text
+from worldline.service.client import Client
+
+
+def describe(session: str, *, shared: Shared | None = None) -> int:
+    """Shows one session: world, owner and epoch, contract, twin, receipts.
+
+    Parameters
+    ----------
+    session: str
+        Its id.
+    """
+    shared = shared or Shared()
+    with Client(shared.url) as client:
+        facts = client.session(session).describe()
+    return show(facts, session_text(facts), shared.json)

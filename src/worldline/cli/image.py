@@ -1,0 +1,27 @@
+"""`worldline image`: images of parked sessions, checked offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from worldline.cli.output import show
+from worldline.verify.reader import verify_image
+
+
+def verify(file: Path, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Checks an image offline, with a reader that shares no code with the writer.
+
+    After success every byte is what was written: header, manifest, each leaf and the root. A failure names what does not hold.
+
+    Parameters
+    ----------
+    file: Path
+        The image.
+    json: bool
+        Print one JSON object.
+    """
+    report = verify_image(file)
+    return show(report, report.text(), json)

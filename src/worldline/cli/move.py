@@ -1,0 +1,45 @@
+"""`worldline move`: to another host, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from worldline.cli.output import Shared, show
+from worldline.cli.values import move_text
+from worldline.schema.receipt import Mode
+from worldline.service.client import Client
+
+
+def move(
+    session: str,
+    host: str,
+    *,
+    mode: Annotated[str, Parameter(name=["--mode", "-m"])] = "precopy",
+    transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
+    fault: str | None = None,
+    shared: Shared | None = None,
+) -> int:
+    """Moves a live session to another host.
+
+    After success the host owns the session at the next epoch, with a receipt that both sides' bytes are the same. After a
+    failure the session goes on where it was, and nothing was installed.
+
+    Parameters
+    ----------
+    session: str
+        Its id.
+    host: str
+        Where to.
+    mode: str
+        `precopy` copies while the session plays and freezes for the rest; `freeze` stops and copies.
+    transport: str
+        `tcp`, or `shm` between hosts of one machine (nothing is copied).
+    fault: str
+        Plants a fault, where the fleet allows it: flip, cut, kill-target, lie, late-write.
+    """
+    shared = shared or Shared()
+    with Client(shared.url) as client:
+        done = client.session(session).move(host, mode=Mode(mode), transport=transport, fault=fault)
+    return show(done, move_text(done), shared.json)

@@ -1,0 +1,23 @@
+"""`worldline park`: to a verified image, freeing the host."""
+
+from __future__ import annotations
+
+from worldline.cli.output import Shared, show
+from worldline.cli.values import session_text
+from worldline.service.client import Client
+
+
+def park(session: str, *, shared: Shared | None = None) -> int:
+    """Writes a running session to a verified image and frees its host.
+
+    After success no host owns the session and its image is on disk, synced. After a failure it plays on.
+
+    Parameters
+    ----------
+    session: str
+        Its id.
+    """
+    shared = shared or Shared()
+    with Client(shared.url) as client:
+        facts = client.session(session).park()
+    return show(facts, session_text(facts), shared.json)

@@ -1,0 +1,25 @@
+"""`worldline resume`: from its image, on any host of an equal plan."""
+
+from __future__ import annotations
+
+from worldline.cli.output import Shared, show
+from worldline.cli.values import session_text
+from worldline.service.client import Client
+
+
+def resume(session: str, host: str | None = None, *, shared: Shared | None = None) -> int:
+    """Brings a parked session back from its image.
+
+    After success a host owns it at the next epoch, byte for byte as it was. After a failure it stays parked.
+
+    Parameters
+    ----------
+    session: str
+        Its id.
+    host: str
+        Where; else the host with the most free memory among those with the session's plan.
+    """
+    shared = shared or Shared()
+    with Client(shared.url) as client:
+        facts = client.session(session).resume(host)
+    return show(facts, session_text(facts), shared.json)

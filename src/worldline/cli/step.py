@@ -1,0 +1,51 @@
+"""`worldline step`: blocks, one an action."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from worldline.cli.output import Shared, show
+from worldline.cli.values import action_of
+from worldline.service.client import Client
+
+
+def step(
+    session: str,
+    *actions: str,
+    repeat: Annotated[int, Parameter(name=["--repeat", "-n"])] = 1,
+    first: int | None = None,
+    frames_to: Path | None = None,
+    shared: Shared | None = None,
+) -> int:
+    """Generates one block for each action and prints what came.
+
+    After success every action was applied once, in order. After a failure, the answer's number of the last block says how
+    many were; sending the same numbers again with `--first` applies none twice.
+
+    Parameters
+    ----------
+    session: str
+        Its id.
+    actions: str
+        Names or numbers; `worldline describe` lists the names. None: the world's first action.
+    repeat: int
+        How many times to send the whole list.
+    first: int
+        The number of the first action, for a caller that keeps its own count.
+    frames_to: Path
+        A folder into which each frame is written as JPEG.
+    """
+    shared = shared or Shared()
+    wanted = [action_of(action) for action in actions or ("0",)] * repeat
+    with Client(shared.url) as client:
+        blocks = client.session(session).step(*wanted, first=first, frames="jpeg" if frames_to else "none")
+    if frames_to is not None:
+        frames_to.mkdir(parents=True, exist_ok=True)
+        for block in blocks:
+            for index, picture in enumerate(block.frames):
+                (frames_to / f"{block.frame + index:08d}.jpg").write_bytes(picture)
+    lines = [f"block {b.block}  frame {b.frame}  host {b.host}  {b.step_ms:.1f} ms  {b.digest[:16]}" for b in blocks]
+    return show({"blocks": [block.facts() for block in blocks]}, "\n".join(lines), shared.json)

@@ -1,0 +1,105 @@
+"""`worldline up`: a fleet on this machine."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from worldline.cli.output import print_json, progress
+from worldline.errors import BadValue
+from worldline.lab.check import check_fleet
+from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.service.client import Client
+from worldline.units import parse_bytes
+
+RUN_DIR = Path(".worldline")
+PORT = 8700
+
+
+def up(
+    *,
+    hosts: int = 3,
+    port: int = PORT,
+    dir: Path | None = None,
+    memory: str | None = None,
+    plan: Annotated[tuple[str, ...], Parameter(name="--plan")] = (),
+    faults: bool = True,
+    check: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Starts a controller with its gateway and hosts, each a process of its own, and prints one address.
+
+    Runs until interrupted, then ends them all. Sessions that were parked are there again at the next start.
+
+    Parameters
+    ----------
+    hosts: int
+        How many; they are named a, b, c ...
+    port: int
+        Of the gateway, on the loopback address; 0 takes any free one.
+    dir: Path
+        Sockets, record, images and logs; .worldline here by default.
+    memory: str
+        What each host may use for sessions, like 4GB.
+    plan: str
+        A host on another kernel plan, as HOST=CAPABILITY (default, avx2): under T0 no session moves between it and the others.
+    faults: bool
+        Accept planted faults and sabotage, for the page's panel and for trying things out.
+    check: bool
+        Start, play, move and compare once on any free port, in a temporary folder, and end.
+    json: bool
+        Print one JSON object with the address.
+    """
+    if not 1 <= hosts <= 26:
+        raise BadValue(f"a fleet on one machine has 1 to 26 hosts, not {hosts}")
+    names = tuple("abcdefghijklmnopqrstuvwxyz"[:hosts])
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    capabilities = dict(_capability(pair) for pair in plan)
+    if check:
+        with tempfile.TemporaryDirectory(prefix="worldline-check-") as folder:
+            found = FleetPlan(
+                names, Path(folder), 0, faults=True, memory_bytes=memory_bytes, cpu_capabilities=capabilities
+            )
+            return _check(found, json)
+    found = FleetPlan(
+        names, dir or RUN_DIR, port, faults=faults, memory_bytes=memory_bytes, cpu_capabilities=capabilities
+    )
+    return _serve(found, json)
+
+
+def _capability(pair: str) -> tuple[str, str]:
+    host, equals, capability = pair.partition("=")
+    if not (host and equals and capability):
+        raise BadValue(f"a plan is written HOST=CAPABILITY, like c=default, not {pair!r}")
+    return host, capability
+
+
+def _serve(plan: FleetPlan, as_json: bool) -> int:
+    over = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    progress(f"starting a controller, a gateway and hosts {', '.join(plan.hosts)} ...")
+    with Fleet.start(plan) as fleet:
+        if as_json:
+            print_json({"url": fleet.url, "hosts": list(plan.hosts), "dir": str(fleet.run_dir)})
+        else:
+            print(fleet.url, flush=True)
+        progress("open the address in a browser; Ctrl-C ends the fleet")
+        over.wait()
+        progress("ending")
+    return 0
+
+
+def _check(plan: FleetPlan, as_json: bool) -> int:
+    with Fleet.start(plan) as fleet, Client(fleet.url) as client:
+        report = check_fleet(client, plan.hosts, progress)
+    if as_json:
+        print_json(report)
+    else:
+        print(report.text())
+    return 0
