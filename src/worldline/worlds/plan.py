@@ -48,7 +48,7 @@ def plan_of(world: World) -> Plan:
 def engine_facts(world: World) -> dict[str, str]:
     """What the world says of itself, and what it offers: `engine.*`."""
     offered = json.dumps([list(world.actions), repr(world.readout)])
-    return {f"engine.{name}": value for name, value in world.facts().items()} | {
+    return {f"engine.{name}": str(value) for name, value in world.facts().items()} | {
         "engine.offers": blake3.blake3(offered.encode()).hexdigest(length=8)
     }
 
