@@ -116,11 +116,11 @@ class LateWriter(Fault):
 
 
 class LateWriterLink(PassingLink):
-    """`writes` counts what was written after the failure was reported."""
+    """`wrote` is set once something was written after the failure was reported."""
 
     def __init__(self, inner: Link) -> None:
         super().__init__(inner)
-        self.writes = 0
+        self.wrote = threading.Event()
         self._fenced = threading.Event()
         self._writer: threading.Thread | None = None
 
@@ -143,4 +143,4 @@ class LateWriterLink(PassingLink):
         octets = self.inner.arena.bytes_at(extent)
         while not self._fenced.wait(0.0005):
             octets[:] = bytes([LATE_OCTET]) * extent.nbytes
-            self.writes += 1
+            self.wrote.set()

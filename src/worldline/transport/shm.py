@@ -28,6 +28,8 @@ from worldline.wire.records import SHARED_EXTENTS_MAX, Record, Shared, encode
 
 PATH_BYTES_MAX = 107
 MAPPED = b"\x01"
+QUEUE_FULL_S = 0.005
+"""Before the next try to connect."""
 
 _HAND_OVER = struct.Struct("<4sIQ")
 _HAND_OVER_MAGIC = b"WLDA"
@@ -96,7 +98,7 @@ class ShmTransport:
         try:
             sock.setblocking(False)
             async with asyncio.timeout(deadline_s):
-                await asyncio.get_running_loop().sock_connect(sock, address)
+                await _connect(sock, address)
                 _check_same_user(sock)
                 await prove_to_target(sock, key)
                 socket.send_fds(sock, [_HAND_OVER.pack(_HAND_OVER_MAGIC, 0, arena.capacity)], [arena.fd])
@@ -117,6 +119,17 @@ def _check_path(path: str) -> None:
         raise BadValue(f"a shm link goes to the path of a Unix socket, not to {path[:80]!r}")
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
         raise BadValue(f"the path of a Unix socket has at most {PATH_BYTES_MAX} bytes; set TMPDIR to a shorter one")
+
+
+async def _connect(sock: socket.socket, address: str) -> None:
+    """A Unix socket whose queue is full says EAGAIN, which means "not yet" and never becomes "connected" by itself."""
+    while True:
+        try:
+            sock.connect(address)
+        except BlockingIOError:
+            await asyncio.sleep(QUEUE_FULL_S)
+        else:
+            return
 
 
 def _check_same_user(sock: socket.socket) -> None:
