@@ -1,0 +1,75 @@
+// The players of all sessions that can be shown, kept in step with the sessions.
+
+import { Player } from "./play.js";
+import { isLive } from "./state.js";
+
+const PLAYERS_MAX = 24;
+
+export class Players {
+  #players = new Map();
+  #marked = new Set();
+  #hidden = document.hidden;
+  #runsOn = true;
+
+  constructor(state, changed) {
+    this.state = state;
+    this.changed = changed;
+  }
+
+  get(session) {
+    return this.#players.get(session) ?? null;
+  }
+
+  get focused() {
+    return this.get(this.state.focus?.id);
+  }
+
+  each(act) {
+    for (const player of this.#players.values()) act(player);
+  }
+
+  setRunsOn(runsOn) {
+    this.#runsOn = runsOn;
+    this.update();
+  }
+
+  /** Nothing is asked for while nobody looks. */
+  setHidden(hidden) {
+    this.#hidden = hidden;
+    this.update();
+  }
+
+  update() {
+    const { sessions, focus } = this.state;
+    for (const [id, player] of this.#players) {
+      const session = sessions.get(id);
+      if (session && session.status !== "closed") continue;
+      player.close();
+      this.#players.delete(id);
+    }
+    for (const session of sessions.values()) {
+      if (!isLive(session) || this.#players.has(session.id) || this.#players.size >= PLAYERS_MAX) continue;
+      this.#add(session);
+    }
+    for (const [id, player] of this.#players) {
+      player.setWanted(isLive(sessions.get(id)));
+      player.setRunsOn(this.#runsOn && id === focus?.id);
+      player.setPaused(this.#hidden || sessions.get(id).twin_of !== null);
+    }
+    for (const move of this.state.moves.values()) if (move.outcome && !this.#marked.has(move.id)) this.#mark(move);
+  }
+
+  /** Notes in the block periods that a move ended here. */
+  #mark(move) {
+    this.#marked.add(move.id);
+    const periods = this.get(move.session)?.periods;
+    if (move.outcome === "done") periods?.mark(move.receipt.block + 1, "moved", `→ ${move.target ?? "disk"}`);
+    else periods?.mark(null, "refused", move.error?.code ?? "refused");
+  }
+
+  #add(session) {
+    const player = new Player(session);
+    player.addEventListener("change", this.changed);
+    this.#players.set(session.id, player);
+  }
+}

@@ -1,0 +1,44 @@
+// What a move proved: both roots side by side.
+
+import { el } from "./dom.js";
+import { bytes, count, ms } from "./format.js";
+
+/** The receipt as a definition list; `url` gives its JSON. */
+export function receiptView(receipt, url) {
+  const equal = receipt.source_root === receipt.target_root;
+  const copied = receipt.bytes_moved === 0 ? "none, handed over" : bytes(receipt.bytes_moved);
+  return el(
+    "div.receipt",
+    { data: { equal: equal ? "yes" : "no" } },
+    el(
+      "div.roots",
+      {},
+      root("source", receipt.source_root, receipt.source),
+      el("span.equal", { role: "img", "aria-label": equal ? "equal" : "different" }, equal ? "=" : "≠"),
+      root("target", receipt.target_root, receipt.target),
+    ),
+    el(
+      "dl.facts",
+      {},
+      ...fact("went", `${receipt.source} → ${receipt.target}`),
+      ...fact("at block", count(receipt.block)),
+      ...fact("epoch", receipt.epoch),
+      ...fact("how", `${receipt.mode}, ${receipt.transport}`),
+      ...fact("rounds", receipt.rounds),
+      ...fact("state", bytes(receipt.state_bytes)),
+      ...fact("sent", copied),
+      ...fact("pause", ms(receipt.pause_s * 1000)),
+      ...fact("took", ms(receipt.duration_s * 1000)),
+      ...fact("leaves", count(receipt.leaf_count)),
+    ),
+    el("a.download", { href: url, download: `receipt-${receipt.id.slice(0, 12)}.json` }, "Download the receipt"),
+  );
+}
+
+function root(side, digest, place) {
+  return el("div.root", { title: digest }, el("span.side", {}, `${side} ${place}`), el("code", {}, digest.slice(0, 16), el("wbr"), digest.slice(16, 32), "…"));
+}
+
+function fact(term, value) {
+  return [el("dt", {}, term), el("dd", {}, String(value))];
+}
