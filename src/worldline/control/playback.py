@@ -114,7 +114,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Blocks that were generated and whose frames went with a host or a link: the world is whole, the picture is not."""
+    """Blocks that were generated, and whose frames went with a host or a link: the world is whole, the show is not."""
 
     first: int
     last: int
