@@ -275,6 +275,7 @@ class OrderRun:
             host=command.after.host,
             epoch=command.after.epoch,
             cut_block=command.receipt.block,
+            plan=command.receipt.target_plan,
             status="parked" if command.after.host is None else "running",
             image=self.order.image if command.after.host is None else None,
             receipts=with_receipt(row, command.receipt),

@@ -253,6 +253,7 @@ def _first_row(session: str, host: str, facts: SessionFacts) -> Session:
         cut_block=0,
         readout=facts.readout,
         actions=facts.actions,
+        plan=facts.plan.digest,
         image=None,
         twin=None,
         twin_of=None,

@@ -439,6 +439,8 @@ class Session(Message, frozen=True):
     """The block at which this epoch began: the owner before it may not show a later one."""
     readout: Readout
     actions: list[str]
+    plan: str
+    """Digest of the kernel plan under which it runs, or ran last."""
     image: str | None
     twin: str | None
     """The session that mirrors this one and never moves."""

@@ -39,6 +39,7 @@ def a_session(id: str = "s1", host: str | None = "a", epoch: int = 1) -> Session
         cut_block=0,
         readout=Readout("image", 1, 8, 8),
         actions=["up", "down"],
+        plan="p",
         image=None,
         twin=None,
         twin_of=None,
