@@ -1,14 +1,15 @@
 """A minimal controller, gateway and fleet for scenarios of hosts: everything over the real RPC, decisions in ten lines.
 
-`Hall` keeps hosts in this process, `Processes` as processes of their own; both give a `Stage` with one connection to each.
+`Hall` keeps hosts in this process, `Processes` as processes of their own; both give a `Stage` with one connection to
+each.
 """
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from worldline.clock import SystemClock
 from worldline.errors import HostGone, WorldlineError
@@ -140,7 +141,7 @@ class Stage:
 
     async def move(self, session, target, transport, mode=Mode.PRECOPY, fault=None, **change):
         """The whole move. On a refusal target and source are put in order, and the refusal is raised."""
-        source, epoch, what, witness = self.owners[session]
+        source, epoch, *_ = self.owners[session]
         move, endpoint = await self.prepare(session, target, transport, mode, fault, **change)
         proof = asyncio.create_task(self.call(target, wire.AwaitPrepared(move), Receipt))
         try:
@@ -177,19 +178,20 @@ class Stage:
 async def hall(run_dir, *names, memory_bytes=4_000_000_000, allow_faults=True):
     """Hosts in this process: `stage.hosts` are the objects themselves."""
     stage = Stage()
-    stage.hosts, servers = {}, []
+    stage.hosts, stage.servers = {}, {}
     images = rpc.make_run_dir(rpc.make_run_dir(run_dir / "run") / "images")
     try:
         for name in names:
             transports = {kind: open_transport(kind) for kind in ("shm", "tcp", "memory")}
             host = Host(HostConfig(name, memory_bytes, images, allow_faults), transports, SystemClock())
             stage.hosts[name] = host
-            servers.append(await rpc.serve(run_dir / "run" / f"host-{name}.sock", ToHost, host.handle, host.closed))
-            await stage.connect(name, servers[-1].path)
+            path = run_dir / "run" / f"host-{name}.sock"
+            stage.servers[name] = await rpc.serve(path, ToHost, host.handle, host.closed)
+            await stage.connect(name, path)
         yield stage
     finally:
         await stage.close()
-        for server in servers:
+        for server in stage.servers.values():
             await server.close()
         for host in stage.hosts.values():
             await host.close()
@@ -226,4 +228,4 @@ async def processes(run_dir, *names, arguments=()):
 
 
 def open_files():
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -31,6 +31,7 @@ from worldline.wire import records
 CONNECT_S = 10.0
 _SEALED = frozenset({words.Phase.SEALED, words.Phase.PREPARED})
 """From here on whose the session is stands in the record, and only there."""
+_FROZEN = _SEALED | {words.Phase.FROZEN}
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,6 @@ class SourceRun:
         self._outbox: Outbox | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._cutting: asyncio.Task[None] | None = None
-        self._cut: Cut | None = None
         self._task = asyncio.create_task(self._drive(), name=f"source-{order.move}")
 
     @property
@@ -133,6 +133,8 @@ class SourceRun:
             if self._machine.phase in _SEALED:
                 return  # whose the session is, the record says; a peer's nonsense does not
             commands = self._machine.handle(words.Abort(error.code, error.sentence), self._tools.clock.monotonic_s())
+        if self.order.fault == "late-write" and isinstance(event, words.CutTaken) and self._machine.phase in _FROZEN:
+            _write_late(event.manifest, self.session.engine.arena)
         for command in commands:
             await self._do(command)
 
@@ -222,13 +224,9 @@ class SourceRun:
         except BaseException:
             self.session.release(move)
             raise
-        self._cut = cut
         self._events.put_nowait(_cut_taken(cut))
 
     async def _post(self, link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
-        if self.order.fault == "late-write" and self._machine.phase is words.Phase.FROZEN:
-            assert self._cut is not None, "a freeze has a cut"
-            _write_late(self._cut.manifest, self.session.engine.arena)
         began_s = self._tools.clock.monotonic_s()
         nbytes = await link.post(extents, deadline_s)
         self._events.put_nowait(words.Posted(nbytes, self._tools.clock.monotonic_s() - began_s))

@@ -3,8 +3,8 @@ other.
 
 Invariants
   Bytes land in memory that belongs to this attempt alone, and no engine sees them before they are verified.
-  An arena of our own is installed into, and what was installed is captured again, *before* the proof is answered: an
-  importer that drops state refuses the move while the source still has it. A handed-over arena is not written before
+  What was installed is captured again *before* the proof is answered: an importer that drops state refuses the move
+  while the source still has it. A handed-over arena is installed into through private pages, and not written before
   the commit. After `discard`, or a failure, nothing of the attempt is left: link fenced, arena zeroed and closed,
   memory given back.
 """
@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from worldline.clock import Clock
@@ -23,12 +24,13 @@ from worldline.errors import Internal, LinkCut, WorldlineError, from_record
 from worldline.migration import target as words
 from worldline.migration.attempt import Attempt
 from worldline.runtime.host_engine import Engine
+from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.messages import PrepareTarget, SessionFailed
 from worldline.runtime.mover_outbox import Outbox
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
-from worldline.schema.layout import Extent, Manifest
+from worldline.schema.layout import Extent
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
 from worldline.transport.protocol import Link, Listener, RecordIn
@@ -84,6 +86,7 @@ class TargetAttempt:
         self._outbox: Outbox | None = None
         self._thread = EngineThread(order.session)
         self._engine: Engine | None = None
+        self._handed_over: HandedOver | None = None
         self._proof: words.Prepared | None = None
         self._hosted: asyncio.Future[HostedSession] = asyncio.get_running_loop().create_future()
         self._work: set[asyncio.Task[None]] = set()
@@ -174,8 +177,8 @@ class TargetAttempt:
                 self._spawn(self._answer(command))
             case words.Failed(code, sentence, facts):
                 self._fail(from_record(code, sentence, facts))
-            case words.Install(manifest, _, epoch):
-                await self._install_as_owner(manifest, epoch)
+            case words.Install(epoch=epoch):
+                await self._come_into_force(epoch)
             case words.Discard(zero):
                 await self._discard(zero)
             case words.StopReceiving():
@@ -232,12 +235,9 @@ class TargetAttempt:
     # ---- proven
 
     async def _answer(self, proof: words.Prepared) -> None:
-        """Installs into an arena of our own, and answers with the receipt once nothing but the controller's word is
-        missing.
-        """
+        """Installs, and answers with the receipt once nothing but the controller's word is missing."""
         try:
-            if self._ground.arena is not None:
-                await self._install(proof.manifest)
+            await self._install(proof)
             receipt = self._make_receipt(proof)
         except WorldlineError as error:
             log.warning("move %s: proven, but not installed: %s", self.order.move, error)
@@ -252,30 +252,31 @@ class TargetAttempt:
         if not self.receipt.done():
             self.receipt.set_result(receipt)
 
-    async def _install(self, manifest: Manifest) -> None:
-        arena, proof = self._arena, self._proof
-        assert arena is not None and proof is not None, "only a proven state is installed"
+    async def _install(self, proof: words.Prepared) -> None:
+        arena = self._arena
+        assert arena is not None, "proven bytes lie in an arena"
+        if self._ground.arena is None:
+            self._handed_over = arena = HandedOver.take(arena)
         self._engine = await self._thread.do(
-            lambda: Engine.install(self._built.world, manifest, arena, proof.target_root, self._tools.clock)
+            lambda: Engine.install(self._built.world, proof.manifest, arena, proof.target_root, self._tools.clock)
         )
 
-    async def _install_as_owner(self, manifest: Manifest, epoch: int) -> None:
-        """After the commit. A handed-over arena gets its writer here, and is captured and compared before its first
-        block.
-        """
+    async def _come_into_force(self, epoch: int) -> None:
+        """After the commit, and, for a handed-over arena, after the source was fenced."""
+        engine, order = self._engine, self.order
+        assert engine is not None and self._proof is not None, "the answer was given after the installation"
         try:
-            if self._engine is None:
-                assert self._arena is not None
-                self._arena.allow_writes()
-                await self._install(manifest)
-        except Exception as error:  # noqa: BLE001 - a world's own code ran: the state is lost, and the caller tells
-            self._hosted.set_exception(error if isinstance(error, WorldlineError) else Internal(repr(error)[:1000]))
+            if self._handed_over is not None:
+                self._handed_over.own()
+                await self._thread.do(partial(engine.refuse_change, self._proof.target_root))
+        except WorldlineError as error:
+            self._hosted.set_exception(error)
             await self._discard(zero=False)
             return
-        assert self._engine is not None
-        order = self.order
+        if self._handed_over is not None and self._arena is not None:
+            self._arena.close()  # the read-only mapping through which it was verified
         identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
-        self._hosted.set_result(HostedSession(identity, self._built, self._engine, self._thread, self._tools.on_failed))
+        self._hosted.set_result(HostedSession(identity, self._built, engine, self._thread, self._tools.on_failed))
 
     def _refuse_activation(self, error: WorldlineError) -> None:
         if not self._hosted.done():
@@ -330,6 +331,8 @@ class TargetAttempt:
         if engine is not None:
             await self._thread.do(engine.let_go)
         self._thread.join()
+        if self._handed_over is not None:
+            self._handed_over.close()
         if arena is not None and not arena.closed:
             if zero:
                 arena.zero(Extent(0, arena.capacity))

@@ -1,0 +1,46 @@
+"""Worlds with one defect each, built on the tiny one."""
+
+import torch
+
+from worldline.testing.tiny import TinyWorld
+
+
+class ForgetfulWorld(TinyWorld):
+    """Its restore opens a fresh session instead of taking the state over."""
+
+    name = "forgetful"
+
+    def restore(self, tree, memory):
+        return self.open(0, memory)
+
+
+class WastefulWorld(TinyWorld):
+    """Its restore draws from the session's generator while it sets itself up."""
+
+    name = "wasteful"
+
+    def restore(self, tree, memory):
+        live = super().restore(tree, memory)
+        torch.randn(1, generator=tree["chance"])
+        return live
+
+
+class BrokenWorld(TinyWorld):
+    """Its restore raises something that no contract names."""
+
+    name = "broken"
+
+    def restore(self, tree, memory):
+        raise ZeroDivisionError("the adapter has a bug")
+
+
+class FloatingWorld(TinyWorld):
+    """Its state has a float, which can't be described exactly."""
+
+    name = "floating"
+
+    def open(self, seed, memory):
+        live = super().open(seed, memory)
+        state = live.state
+        live.state = lambda: {**state(), "speed": 0.5}
+        return live
