@@ -63,8 +63,8 @@ class LiveWorld(Protocol):
     def step(self, action: int) -> np.ndarray:
         """Generates exactly one block and returns its readout. On return the state is at a clean block boundary.
 
-        `action` is an index into the world's `actions` (for a text world: any token id, or -1 to let it go on by
-        itself).
+        `action` is an index into the world's `actions`; a text world also takes -1, which lets it go on by itself.
+        Raises `BadValue` for any other, before anything has changed.
         """
         ...
 
