@@ -12,9 +12,12 @@ from collections import deque
 
 from worldline.errors import LinkCut, TimedOut, WorldlineError
 from worldline.transport.deadline import Deadline
-from worldline.transport.protocol import RECORD_BYTES_MAX, LinkEvent, RecordIn
+from worldline.transport.protocol import RECORD_BYTES_MAX, Landed, LinkEvent, RecordIn
 
 EVENTS_MAX = 1024
+ANNOUNCED_BYTES = 4 * 1024 * 1024
+ANNOUNCED_EVENTS = 64
+"""The reader is woken for so much at once."""
 
 
 class Inbox:
@@ -29,9 +32,14 @@ class Inbox:
         self._bytes_max = bytes_max
         self._events_max = events_max
         self._end: WorldlineError | None = None
+        self._awaited = False
+        self._unannounced = 0
 
     def put(self, event: LinkEvent, deadline: Deadline | None = None) -> None:
-        """Adds an event; blocks while there is no room. Raises `LinkCut` after `end`, `TimedOut` after the deadline."""
+        """Adds an event; blocks while there is no room. Raises `LinkCut` after `end`, `TimedOut` after the deadline.
+
+        The reader may sleep on over small landings until `announce`: waking it costs more than they do.
+        """
         nbytes = _size(event)
         with self._room:
             while self._end is None and self._events and self._is_full(nbytes):
@@ -42,14 +50,22 @@ class Inbox:
                 raise LinkCut(self._end.sentence)
             self._events.append(event)
             self._nbytes += nbytes
-        self._wake()
+            self._unannounced += event.extent.nbytes if isinstance(event, Landed) else ANNOUNCED_BYTES
+            if self._unannounced >= ANNOUNCED_BYTES or len(self._events) >= ANNOUNCED_EVENTS:
+                self._wake()
+
+    def announce(self) -> None:
+        """Wakes the reader if anything was put. The filling thread calls it before it waits for more."""
+        with self._room:
+            if self._unannounced:
+                self._wake()
 
     def end(self, error: WorldlineError) -> None:
         """Nothing comes any more: `get` raises this error once the events before it are read. The first call counts."""
         with self._room:
             self._end = self._end or error
             self._room.notify_all()
-        self._wake()
+            self._wake()
 
     def discard(self) -> None:
         """Drops what was not read."""
@@ -63,19 +79,26 @@ class Inbox:
         while True:
             with self._room:
                 if self._events:
+                    was_full = self._is_full(0)
                     event = self._events.popleft()
                     self._nbytes -= _size(event)
-                    self._room.notify_all()
+                    if was_full or isinstance(event, RecordIn):
+                        self._room.notify_all()
                     return event
                 if self._end is not None:
                     raise type(self._end)(self._end.sentence, **self._end.facts)
                 self._arrived.clear()
+                self._awaited = True
             await self._arrived.wait()
 
     def _is_full(self, nbytes: int) -> bool:
         return len(self._events) >= self._events_max or self._nbytes + nbytes > self._bytes_max
 
     def _wake(self) -> None:
+        self._unannounced = 0
+        if not self._awaited:
+            return
+        self._awaited = False
         try:
             self._loop.call_soon_threadsafe(self._arrived.set)
         except RuntimeError:  # the loop is closed, so nobody reads any more

@@ -95,6 +95,7 @@ class MemoryLink:
         for extent in extents:
             peer._take(extent, self._arena, deadline)
             peer._inbox.put(Landed(extent), deadline)
+        peer._inbox.announce()
 
     def _take(self, extent: Extent, source: ArenaBytes, deadline: Deadline) -> None:
         try:

@@ -169,6 +169,8 @@ class StreamLink:
         reader = Reader()
         try:
             while True:
+                if reader.at_boundary:
+                    self._announce_if_idle()
                 frame = reader.take(self._receive(reader.wanted_bytes))
                 if frame is not None:
                     self._take(frame)
@@ -191,6 +193,12 @@ class StreamLink:
         assert isinstance(record, Chunk | Shared), "the type says so"
         for extent in self._carrier.landing(record, self._receive_into):
             self._inbox.put(Landed(extent))
+
+    def _announce_if_idle(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                return
+        self._inbox.announce()
 
     def _receive(self, nbytes: int) -> bytes:
         data = bytearray(nbytes)
