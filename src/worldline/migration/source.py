@@ -259,6 +259,8 @@ class SourceMachine:
         return [self._report("sending"), Post(extents, self._round.number, max(wake_at_s - now_s, 0.001))]
 
     def _posted(self, event: Posted, now_s: float) -> list[Command]:
+        if self._round.arrived:
+            return []
         self._round.arrived = True
         self._bytes_moved += event.nbytes
         end = SendRecord(records.RoundEnd(self._round.number, self._round.nbytes))
