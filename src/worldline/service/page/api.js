@@ -18,6 +18,11 @@ export const park = (session) => verb("POST", `${sessionPath(session)}/park`, {}
 export const resume = (session, request) => verb("POST", `${sessionPath(session)}/resume`, request);
 export const close = (session) => verb("DELETE", sessionPath(session));
 
+/** The names of the worlds that can be started. */
+export async function worlds() {
+  return (await ask("GET", "/v1/worlds")).worlds;
+}
+
 export const receiptUrl = (receipt) => `/v1/receipts/${encodeURIComponent(receipt)}`;
 export const sessionPath = (session) => `/v1/sessions/${encodeURIComponent(session)}`;
 
@@ -50,12 +55,17 @@ export function follow(state) {
   };
 }
 
-async function verb(method, path, body) {
-  const request = {
-    method,
-    headers: { "Content-Type": "application/json", "Idempotency-Key": crypto.randomUUID() },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  };
+function verb(method, path, body) {
+  return ask(method, path, body, { "Content-Type": "application/json", "Idempotency-Key": key() });
+}
+
+/** Drawn by hand: `crypto.randomUUID` is missing where the page is reached by another name than localhost. */
+function key() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((octet) => octet.toString(16).padStart(2, "0")).join("");
+}
+
+async function ask(method, path, body, headers = {}) {
+  const request = { method, headers, body: body === undefined ? undefined : JSON.stringify(body) };
   let response;
   try {
     response = await fetch(path, request);
@@ -64,5 +74,6 @@ async function verb(method, path, body) {
   }
   const answer = await response.json().catch(() => null);
   if (response.ok) return answer;
-  throw new ApiError(answer?.code ?? `HTTP ${response.status}`, answer?.sentence ?? response.statusText, answer?.facts);
+  const { code = `HTTP ${response.status}`, sentence = response.statusText, facts } = answer?.error ?? {};
+  throw new ApiError(code, sentence, facts);
 }

@@ -10,6 +10,8 @@ export class Pace {
   /** Goes on by itself while nothing is pressed. */
   runsOn = false;
   paused = false;
+  /** Another connection drives this session. */
+  watches = false;
   #idle;
   #number = 0; // the last one given
   #unanswered = []; // [{number, action}]
@@ -46,7 +48,7 @@ export class Pace {
 
   /** The next action to send, `{number, action}`, or null. Call until it gives null. */
   next() {
-    if (this.paused || this.#unanswered.length >= AHEAD_MAX) return null;
+    if (this.paused || this.watches || this.#unanswered.length >= AHEAD_MAX) return null;
     const action = this.#taps.shift() ?? this.#held.at(-1) ?? (this.runsOn ? this.#idle : null);
     if (action === null) return null;
     const sent = { number: ++this.#number, action };
@@ -61,14 +63,14 @@ export class Pace {
   }
 
   /**
-   * The connection is new, and the gateway has the actions up to `number`. Returns those to send again, numbered anew
-   * where others took their numbers meanwhile.
+   * The gateway goes on with action number `expected`: after a new connection, or when another player drove. Returns
+   * those to send again, numbered anew where others took their numbers meanwhile.
    */
-  resume(number) {
-    const again = this.#unanswered.filter((sent) => sent.number > number);
-    this.#number = number;
+  resume(expected) {
+    const again = this.#unanswered.filter((sent) => sent.number >= expected);
+    this.#number = expected - 1;
     const kept = again.map(({ action }) => ({ number: ++this.#number, action }));
-    this.#unanswered = [...this.#unanswered.filter((sent) => sent.number <= number), ...kept];
+    this.#unanswered = [...this.#unanswered.filter((sent) => sent.number < expected), ...kept];
     return kept;
   }
 }

@@ -1,9 +1,8 @@
 // One session as it is played: a connection that comes back by itself, actions by number, blocks in order.
 //
-// Invariant: what is shown is block n after block n-1, never a gap and never a repeat; `log` keeps what was shown, for
-// tests and for the curious.
+// Invariant: a block is shown after every earlier one and never again; `log` keeps what was shown.
 
-import { decode, encodeAct, playUrl } from "./protocol.js";
+import { decode, encodeAck, encodeAction, playUrl } from "./protocol.js";
 import { Pace } from "./pace.js";
 import { Screen } from "./screen.js";
 import { Periods } from "./sparkline.js";
@@ -13,37 +12,37 @@ const LOG_MAX = 5000;
 const RETRY_MS_FIRST = 250;
 const RETRY_MS_MAX = 4000;
 
-/** The blocks that were shown, newest last: {session, block, number, frame, epoch, at}. Read by tests. */
+/** The blocks that were shown, newest last: {session, block, number, frame, epoch, host, at}. Read by tests. */
 export const log = [];
 
 export class Player extends EventTarget {
-  session;
-  readout;
   connected = false;
   block = null;
   frame = null;
-  number = null;
   epoch = null;
-  gapMs = null;
+  /** What the last change of the owner cost: {ms, block, source, target}. */
   gap = null;
+  /** How the twin compares: {equal, blocks, differs}. */
   twin = null;
+  /** What went wrong last, until the next block: {code, sentence}. */
   trouble = null;
   periods = new Periods();
-  screen;
-  pace;
-  #socket = null;
-  #retryMs = RETRY_MS_FIRST;
-  #retry = 0;
-  #shownAt = null;
   #wanted = false;
+  #socket = null;
+  #retry = 0;
+  #retryMs = RETRY_MS_FIRST;
+  #shownAt = null;
 
-  constructor(session) {
+  /** `block`: the session's last one as far as it is known, so that its picture can be asked for. */
+  constructor(session, block) {
     super();
+    const text = session.readout.kind === "text";
     this.session = session.id;
     this.readout = session.readout;
     this.actions = session.actions;
-    this.screen = session.readout.kind === "text" ? new TextScreen() : new Screen();
-    this.pace = new Pace(Math.max(session.actions.indexOf("stay"), session.readout.kind === "text" ? -1 : 0));
+    this.screen = text ? new TextScreen() : new Screen();
+    this.pace = new Pace(Math.max(session.actions.indexOf("stay"), text ? -1 : 0));
+    this.before = Math.max(0, block - (text ? 256 : 1)); // a picture is one block, a text is many
   }
 
   /** Connects, or lets go and keeps the last picture. */
@@ -55,18 +54,21 @@ export class Player extends EventTarget {
     else this.#socket?.close();
   }
 
-  /** False for a name that this world doesn't know. */
+  close() {
+    this.setWanted(false);
+  }
+
+  /** Nothing happens for a name that this world doesn't know. */
   press(name) {
     const action = this.actions.indexOf(name);
-    if (action < 0) return false;
+    if (action < 0) return;
     this.pace.press(action);
+    if (this.pace.watches) this.#takeOver();
     this.pump();
-    return true;
   }
 
   release(name) {
-    const action = this.actions.indexOf(name);
-    if (action >= 0) this.pace.release(action);
+    this.pace.release(this.actions.indexOf(name));
   }
 
   setPaused(paused) {
@@ -85,78 +87,88 @@ export class Player extends EventTarget {
     for (let sent = this.pace.next(); sent; sent = this.pace.next()) this.#send(sent);
   }
 
-  close() {
-    this.setWanted(false);
-  }
-
   #send({ number, action }) {
-    this.#socket.send(encodeAct(number, action));
+    this.#socket.send(encodeAction(number, action));
   }
 
   #connect() {
-    const socket = new WebSocket(playUrl(this.session, this.block));
+    const socket = new WebSocket(playUrl(this.session, this.block ?? this.before));
     socket.binaryType = "arraybuffer";
-    socket.onmessage = (event) => this.#hear(decode(event.data));
-    socket.onclose = (event) => this.#lost(event);
+    socket.onmessage = (event) => socket === this.#socket && this.#hear(decode(event.data));
+    socket.onclose = () => socket === this.#socket && this.#lost();
     this.#socket = socket;
   }
 
-  #lost(event) {
+  #lost() {
     this.connected = false;
-    this.#tell("change");
+    this.#socket = null;
+    this.#changed();
     if (!this.#wanted) return;
-    if (event.code === 1008 || event.code >= 4000) this.trouble ??= { code: "CLOSED", sentence: event.reason };
     this.#retry = setTimeout(() => this.#connect(), this.#retryMs);
     this.#retryMs = Math.min(2 * this.#retryMs, RETRY_MS_MAX);
   }
 
-  #hear(message) {
-    switch (message.kind) {
-      case "ready":
-        return this.#ready(message);
-      case "block":
-        return this.#shown(message);
-      case "gap":
-        return this.#moved(message);
-      case "twin":
-        this.twin = message;
-        return this.#tell("change");
-      case "error":
-        this.trouble = message;
-        return this.#tell("trouble");
-    }
+  /** The newest connection drives, so this one is made anew. */
+  #takeOver() {
+    this.pace.watches = false;
+    this.#socket?.close();
+    this.connected = false;
+    this.#connect();
   }
 
-  #ready({ number }) {
-    this.connected = true;
-    this.#retryMs = RETRY_MS_FIRST;
-    this.trouble = null;
-    for (const sent of this.pace.resume(number)) this.#send(sent);
+  #hear(message) {
+    switch (message?.kind) {
+      case "ready":
+        this.connected = true;
+        this.#retryMs = RETRY_MS_FIRST;
+        this.#goOn(message.expected);
+        break;
+      case "block":
+        this.#shown(message);
+        break;
+      case "gap":
+        this.gap = message;
+        this.periods.mark(message.block, "moved", `→ ${message.target} ${Math.round(message.ms)} ms`);
+        break;
+      case "twin":
+        this.twin = message;
+        break;
+      case "drive":
+        this.pace.watches = !message.driving;
+        if (message.driving) this.#goOn(message.expected);
+        break;
+      case "error":
+        this.trouble = message;
+        if (message.facts?.expected !== undefined) this.#goOn(message.facts.expected);
+        break;
+    }
+    this.#changed();
+  }
+
+  #goOn(expected) {
+    for (const sent of this.pace.resume(expected)) this.#send(sent);
     this.pump();
-    this.#tell("change");
   }
 
   #shown(message) {
+    this.#socket.send(encodeAck(message.block));
     if (this.block !== null && message.block <= this.block) return; // sent again after a reconnect
     const now = performance.now();
     if (this.#shownAt !== null) this.periods.add(now - this.#shownAt, message.block);
     this.#shownAt = now;
-    ({ block: this.block, frame: this.frame, number: this.number, epoch: this.epoch } = message);
-    this.frame += message.frames - 1;
-    this.screen.show(message.pictures ?? message.payload, this.periods.medianMs);
-    log.push({ session: this.session, block: this.block, number: this.number, frame: this.frame, epoch: this.epoch, at: now });
+    this.block = message.block;
+    this.frame = message.frame + message.frames - 1;
+    this.epoch = message.epoch;
+    this.trouble = null;
+    if (message.shown) this.screen.show(message.shown, this.periods.medianMs);
+    const { session, block, frame, epoch } = this;
+    log.push({ session, block, number: message.number, frame, epoch, host: message.host, at: now });
     if (log.length > LOG_MAX) log.shift();
     this.pace.answered(message.number);
     this.pump();
-    this.#tell("change");
   }
 
-  #moved(message) {
-    this.gap = message;
-    this.#tell("change");
-  }
-
-  #tell(type) {
-    this.dispatchEvent(new Event(type));
+  #changed() {
+    this.dispatchEvent(new Event("change"));
   }
 }

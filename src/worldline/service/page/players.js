@@ -59,16 +59,14 @@ export class Players {
     for (const move of this.state.moves.values()) if (move.outcome && !this.#marked.has(move.id)) this.#mark(move);
   }
 
-  /** Notes in the block periods that a move ended here. */
+  /** Notes in the block periods that a move was refused here; one that was made is noted with its gap. */
   #mark(move) {
     this.#marked.add(move.id);
-    const periods = this.get(move.session)?.periods;
-    if (move.outcome === "done") periods?.mark(move.receipt.block + 1, "moved", `→ ${move.target ?? "disk"}`);
-    else periods?.mark(null, "refused", move.error?.code ?? "refused");
+    if (move.outcome === "refused") this.get(move.session)?.periods.mark(null, "refused", move.error?.code ?? "refused");
   }
 
   #add(session) {
-    const player = new Player(session);
+    const player = new Player(session, this.state.facts(session)?.block ?? 0);
     player.addEventListener("change", this.changed);
     this.#players.set(session.id, player);
   }

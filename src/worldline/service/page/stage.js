@@ -19,6 +19,7 @@ export class Stage {
     this.title = el("h2");
     this.where = el("span.where");
     this.alert = el("p.alert", { role: "alert", hidden: true });
+    this.watching = el("p.hint");
     this.runsOn = el("input", { type: "checkbox", checked: true, onchange: () => context.setRunsOn(this.runsOn.checked) });
     this.park = el("button.quiet", { type: "button", onclick: () => this.verbs.park(this.state.focus) }, "Park");
     this.close = el("button.quiet", { type: "button", onclick: () => this.verbs.close(this.state.focus) }, "Close");
@@ -89,6 +90,7 @@ export class Stage {
       el("div.choices", {}, this.choices.mode, this.choices.transport),
       this.choices.faults,
       this.alert,
+      this.watching,
     );
   }
 
@@ -105,7 +107,7 @@ export class Stage {
 
   #gauges(session, player) {
     const facts = this.state.facts(session);
-    this.freeze.set(player?.gapMs == null ? "–" : ms(player.gapMs));
+    this.freeze.set(player?.gap ? ms(player.gap.ms) : "–");
     this.period.set(player?.periods.points.length ? ms(player.periods.medianMs) : "–");
     this.size.set(facts ? bytes(facts.state_bytes) : "–");
   }
@@ -115,6 +117,7 @@ export class Stage {
     const refusal = move?.outcome === "refused" ? move.error : null;
     const trouble = this.state.troubles.get(session.id) ?? refusal ?? (session.why ? { code: "STATE_LOST", sentence: session.why } : null) ?? player?.trouble;
     this.alert.hidden = !trouble;
+    say(this.watching, player?.pace.watches ? "Another page walks here. Press a key to walk yourself." : "");
     if (!trouble) return;
     const goesOn = isLive(session) ? ` The world goes on at ${session.host}.` : "";
     this.alert.replaceChildren(el("code", {}, trouble.code), document.createTextNode(` ${trouble.sentence}${goesOn}`));

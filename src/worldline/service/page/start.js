@@ -1,7 +1,7 @@
 // The dialog that starts a world.
 
 import { el, say } from "./dom.js";
-import { ApiError } from "./api.js";
+import { ApiError, worlds } from "./api.js";
 
 const KNOWN = {
   reference: ["reference", "A small trained world to walk through", {}],
@@ -26,8 +26,8 @@ export class StartDialog {
     this.node = el("dialog.start", { "aria-label": "Start a world" }, this.#form());
   }
 
-  show() {
-    const known = this.#known();
+  async show() {
+    const known = await this.#known();
     const chosen = this.#chosen() ?? known[0];
     this.worlds.replaceChildren(...known.map((world) => worldChoice(world, world === chosen)));
     this.host.replaceChildren(el("option", { value: "" }, "any with room"), ...this.state.hostList().map((host) => el("option", { value: host.id }, host.id)));
@@ -57,10 +57,9 @@ export class StartDialog {
     );
   }
 
-  #known() {
-    const named = new Set(this.state.hostList().flatMap((host) => host.facts?.worlds ?? []));
-    const shipped = ORDER.filter((world) => named.has(world));
-    return [...shipped, ...[...named].filter((world) => !ORDER.includes(world)).sort()];
+  async #known() {
+    const named = await worlds().catch(() => ORDER); // asked again at the next opening
+    return [...ORDER.filter((world) => named.includes(world)), ...named.filter((world) => !ORDER.includes(world)).sort()];
   }
 
   #chosen() {
