@@ -3,18 +3,24 @@
 const POINTS_MAX = 90;
 const FLOOR_MS = 40;
 
-/** The last periods of one session; `mark` notes that a move fell into the newest one. */
+/** The last periods of one session, and what happened in them. */
 export class Periods {
   points = []; // {ms, block, mark: null | {kind: "moved" | "refused", label}}
+  #coming = null;
 
   add(ms, block) {
-    this.points.push({ ms, block, mark: null });
+    const mark = this.#coming && block >= this.#coming.block ? this.#coming.mark : null;
+    if (mark) this.#coming = null;
+    this.points.push({ ms, block, mark });
     if (this.points.length > POINTS_MAX) this.points.shift();
   }
 
+  /** Notes something in `block`, which may be still to come; null: in the newest one. */
   mark(block, kind, label) {
-    const point = this.points.find((candidate) => candidate.block === block) ?? this.points.at(-1);
-    if (point) point.mark = { kind, label };
+    const mark = { kind, label };
+    const last = this.points.at(-1);
+    if (block !== null && block > (last?.block ?? 0)) this.#coming = { block, mark };
+    else if (last) (this.points.find((point) => point.block === block) ?? last).mark = mark;
   }
 
   get medianMs() {
