@@ -368,6 +368,8 @@ def _check_tree(text: bytes, views: list[Any]) -> None:
                 raise Malformed(f"the state's tree refers at {path!r} to another's view")
             if (mark == "$g") != (views[index]["dtype"] == "rng"):
                 raise Malformed(f"the state's tree takes a tensor for a generator or the reverse at {path!r}")
+            if mark == "$p" and not _is_part(node[mark], views[index]["shape"]):
+                raise Malformed(f"the state's tree has at {path!r} a valid part that its view can't have")
             referred[index] = path
             continue
         if mark == "$u":
@@ -379,6 +381,13 @@ def _check_tree(text: bytes, views: list[Any]) -> None:
             pending += [(item, f"{path}/{key}" if path else key) for key, item in plain.items()]
     if len(referred) != len(views):
         raise Malformed("the state's tree does not refer to every view")
+
+
+def _is_part(mark: Any, shape: list[int]) -> bool:
+    if not isinstance(mark, list) or [type(number) for number in mark] != [int] * 3:
+        return False
+    _, dim, rows = mark
+    return bool(0 <= dim < len(shape) and 0 <= rows <= shape[dim])
 
 
 def _take(file: BinaryIO, nbytes: int) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from unit.snapshot.kit import canonical, identical, moved, session
+from unit.snapshot.kit import canonical, identical, moved, raw, session
 from worldline.errors import LayoutRefused, NoCapacity
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll, Rule, Static, rules_under
 from worldline.schema.layout import Extent
@@ -159,6 +159,26 @@ def test_unwritten_rows_never_leak_into_the_bytes(dim, resident):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_rows_that_are_no_longer_valid_are_zero_where_they_lay_before(dim):
+    cache = torch.full((4, 6), 7, dtype=torch.uint8)
+    with session() as here:
+        here.capture({"c": cache, "pair": [cache[1:2].clone(), 1]})
+        manifest = here.capture({"c": Partial(cache, dim, 2), "pair": [cache[1:2].clone(), 1]})
+        valid = torch.zeros(4, 6, dtype=torch.uint8)
+        valid.narrow(dim, 0, 2).fill_(7)
+        assert canonical(here.arena, manifest)["c"] == raw(valid)
+
+
+def test_bytes_between_two_tensors_of_one_memory_are_zero_where_a_third_lay_before():
+    memory = torch.full((12,), 7, dtype=torch.uint8)
+    with session() as here:
+        here.capture({"a": memory})
+        # The whole tensor keeps the segment together; only its first and last rows are state.
+        tree = {"a": Partial(memory.reshape(3, 4), 0, 1), "b": memory[8:]}
+        assert canonical(here.arena, here.capture(tree))["a"] == bytes([7] * 4 + [0] * 4 + [7] * 4)
+
+
 @pytest.mark.parametrize("stop", [0, 4])
 def test_a_valid_part_may_be_nothing_or_all(stop):
     cache = torch.full((4, 3), 7.0)
@@ -253,6 +273,15 @@ def test_a_tensor_that_outgrows_its_place_gets_another_and_the_old_one_is_zeroed
         second = here.capture({"a": torch.ones(100_000), "b": torch.ones(1)}).placements[1]
         assert second.offset != first.offset
         assert not any(here.arena.bytes_at(Extent(first.offset, first.capacity)))
+
+
+def test_entries_that_come_and_go_give_their_place_back_zeroed():
+    with session(capacity=1 << 20) as here:
+        for block in range(100):
+            manifest = here.capture({f"entry{block}": torch.ones(10_000)})
+        place = manifest.placements[1]
+        here.capture({})
+        assert not any(here.arena.bytes_at(Extent(place.offset, place.capacity)))
 
 
 def test_growing_state_does_not_use_the_arena_up():

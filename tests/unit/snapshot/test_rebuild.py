@@ -1,6 +1,8 @@
 """A manifest from elsewhere is held against everything before it costs anything; a rebuilt session goes on."""
 
+import gc
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -210,3 +212,26 @@ def test_a_session_moves_on_and_on_with_state_that_changes():
             with moved(one.gatherer.arena, second) as two:
                 assert two.tree["a"].tolist() == [1.0] * 10
                 assert two.tree["list"][0].tolist() == [1.0] * 7
+
+
+def test_sessions_that_come_and_go_leave_memory_and_descriptors_as_they_were():
+    def once():
+        with session() as here:
+            manifest = here.capture(a_tree(here.memory))
+            with moved(here.arena, manifest) as there:
+                return there.tree["cache"]
+
+    for _ in range(5):
+        once()
+    gc.collect()
+    status = Path("/proc/self/status")
+    before = len(list(Path("/proc/self/fd").iterdir())), _resident_kib(status)
+    for _ in range(30):
+        once()
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before[0]
+    assert _resident_kib(status) - before[1] < 8 * 1024
+
+
+def _resident_kib(status):
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))
