@@ -176,17 +176,11 @@ def test_an_unknown_action_changes_nothing(world: ReferenceWorld) -> None:
     assert as_bytes(live.state()) == before
 
 
-DERIVED = {
-    "global_end_index": "only tells a block's first pass from its later ones; at a boundary it follows from `frame`",
-    "block": "a counter for the reader; at a boundary it is `frame` / 3 - 1",
-}
-
-
 def test_every_entry_left_out_changes_what_follows(world: ReferenceWorld) -> None:
     live, _ = played(world)
     whole = copied(live.state())
     paths = [path for path, _ in leaves(whole)]
-    goes_on = {}
+    goes_on: dict[str | None, Any] = {}
     for left_out in [None, *paths]:
         tree = copied(whole)
         if left_out is not None:
@@ -203,11 +197,13 @@ def test_every_entry_left_out_changes_what_follows(world: ReferenceWorld) -> Non
             else:
                 holder[spot] = 0
         twin = world.restore(tree, PlainMemory())
-        frames = [twin.step(action).tobytes() for action in (FORWARD, STAY)]
-        after = {path: leaf for path, leaf in as_bytes(twin.state()).items() if path.rsplit("/", 1)[-1] not in DERIVED}
-        goes_on[left_out] = (frames, after)
-    same = {path for path in paths if goes_on[path] == goes_on[None]}
-    assert {path.rsplit("/", 1)[-1] for path in same} == set(DERIVED)
+        try:
+            frames = [twin.step(action).tobytes() for action in (FORWARD, STAY)]
+        except AssertionError:  # end indices that do not fit the frame count are noticed at once
+            continue
+        goes_on[left_out] = (frames, as_bytes(twin.state()))
+    unnoticed = {path for path in paths if goes_on.get(path) == goes_on[None]}
+    assert unnoticed == set()
 
 
 # ------------------------------------------------------------------------------------------------- caches
@@ -269,7 +265,8 @@ def test_training_and_serving_windows_agree() -> None:
         [cache(6, shape.action_heads, shape.action_head_width) for _ in range(shape.action_layers)],
     )
     passing = PassingWindow()
-    served, rolled = [], []
+    served: list[torch.Tensor] = []
+    rolled: list[torch.Tensor] = []
     for i in range(blocks):
         rolling.block = i
         one = slice(i, i + 1)

@@ -1,8 +1,7 @@
 """How good the reference world is: `python -m worldline.worlds.reference.measure [--docs docs]`.
 
 Sessions of the world as it is served are played beside the simulator with the same actions. Writes the table between
-the marks in docs/reference-world.md and the film strips docs/images/reference-strips.png; needs Pillow for the
-picture.
+the marks in docs/reference-world.md and the pictures docs/images/reference-*.png; needs Pillow for those.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from worldline.worlds.reference.simulator import (
     RIGHT,
     Place,
     colours,
+    map_picture,
     render,
     roll_out,
     walk,
@@ -167,8 +167,16 @@ def save_strips(walks: Sequence[Walk], path: Path) -> None:
     picture.resize((picture.width * 2, picture.height * 2), Image.Resampling.NEAREST).save(path, optimize=True)
 
 
+def save_map(path: Path) -> None:
+    """The simulator's whole torus, which no model is ever shown at once."""
+    from PIL import Image
+
+    picture = Image.fromarray(colours(map_picture(0)))
+    picture.resize((picture.width * 3, picture.height * 3), Image.Resampling.NEAREST).save(path, optimize=True)
+
+
 def report(world: ReferenceWorld, seeds: int, blocks: int) -> tuple[str, list[Walk]]:
-    """The markdown and the walks it is about. Odd seeds hold a key for long, even ones press at random."""
+    """The markdown and the walks it is about: `seeds` with random keys, then as many with keys held for long."""
     chance = np.random.default_rng(2024)
     actions = np.concatenate([chance.integers(0, len(ACTIONS), (seeds, blocks)), _held(chance, seeds, blocks)])
     walks = [play(world, seed, row) for seed, row in enumerate(actions)]
@@ -206,13 +214,11 @@ def main() -> None:
     text += f"\n\nOne session, one thread: {blocks_per_s(world):.1f} blocks of {BLOCK_FRAMES} frames a second."
     sys.stdout.write(text + "\n")
     if args.docs:
-        page = args.docs / "reference-world.md"
+        page, images = args.docs / "reference-world.md", args.docs / "images"
         whole = re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{text}\n{END}", page.read_text(), flags=re.DOTALL)
         page.write_text(whole)
-        save_strips(
-            [walks[0], walks[1], walks[args.seeds], walks[args.seeds + 1]],
-            args.docs / "images" / "reference-strips.png",
-        )
+        save_map(images / "reference-map.png")
+        save_strips([walks[i] for i in (0, 1, args.seeds, args.seeds + 1)], images / "reference-strips.png")
 
 
 if __name__ == "__main__":

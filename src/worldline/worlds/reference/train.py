@@ -148,12 +148,13 @@ class TransformerTrainer:
         actions, pictures, before_pictures = map(torch.from_numpy, clips)
         truth, before = self.latents[pictures], self.latents[before_pictures]
         if own:
-            _, history = self.dream(truth[:, 0], before[:, 0], actions)
+            drafts, history = self.dream(truth[:, 0], before[:, 0], actions)
             before = torch.cat([before[:, :1], history[:, :-1, -1]], dim=1)
         else:
+            drafts = truth
             history, before = self.damage(truth, before)
         with torch.autocast("cpu", torch.bfloat16):
-            loss = clip_loss(self.networks.transformer, truth, history, before, actions)
+            loss = clip_loss(self.networks.transformer, Clips(truth, drafts, history, before, actions))
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -250,26 +251,36 @@ class TransformerTrainer:
             optimizer.load_state_dict(state)
 
 
-def clip_loss(transformer: WorldTransformer, truth: Tensor, history: Tensor, before: Tensor, actions: Tensor) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Clips:
+    """What one step learns from."""
+
+    truth: Tensor  # [clips, blocks, 3, 16, 8, 8] what is to be predicted
+    drafts: Tensor  # the same: what noise is mixed with, the truth or, as in the sampler, an earlier answer
+    history: Tensor  # the same: what the clean pass remembers
+    before: Tensor  # [clips, blocks, 16, 8, 8] the frame before each block, out of the history
+    actions: Tensor  # int64 [clips, blocks]
+
+
+def clip_loss(transformer: WorldTransformer, c: Clips) -> Tensor:
     """Squared error of the clean latents of blocks 1.., each from noise at its own level and the history before it.
 
-    truth, history [clips, blocks, 3, 16, 8, 8]; before [clips, blocks, 16, 8, 8]; actions int64 [clips, blocks].
     History and noisy blocks go through the layers in one batch, as two streams of a `ClipWindow`.
     """
-    clips, blocks = actions.shape[0], actions.shape[1] - 1
-    target = truth[:, 1:].flatten(0, 1)
+    clips, blocks = c.actions.shape[0], c.actions.shape[1] - 1
+    target, draft = c.truth[:, 1:].flatten(0, 1), c.drafts[:, 1:].flatten(0, 1)
     level = torch.rand(clips * blocks)
     level = torch.where(torch.rand(clips * blocks) < 0.6, torch.ones_like(level), level)
     mix = level[:, None, None, None, None]
-    noisy = (1 - mix) * target + mix * torch.randn_like(target)
+    noisy = (1 - mix) * draft + mix * torch.randn_like(target)
+    actions = torch.cat([c.actions[:, :-1].flatten(), c.actions[:, 1:].flatten()])
     stem, tokens, condition = transformer.embed(
-        torch.cat([history[:, :-1].flatten(0, 1), noisy]),
-        torch.cat([before[:, :-1].flatten(0, 1), before[:, 1:].flatten(0, 1)]),
+        torch.cat([c.history[:, :-1].flatten(0, 1), noisy]),
+        torch.cat([c.before[:, :-1].flatten(0, 1), c.before[:, 1:].flatten(0, 1)]),
         torch.cat([torch.zeros_like(level), level]),
-        torch.cat([actions[:, :-1].flatten(), actions[:, 1:].flatten()]),
+        actions,
     )
-    both = torch.cat([actions[:, :-1].flatten(), actions[:, 1:].flatten()])
-    tokens = transformer.think(tokens, condition, both, ClipWindow(clips, blocks))
+    tokens = transformer.think(tokens, condition, actions, ClipWindow(clips, blocks))
     half = clips * blocks
     predicted = transformer.read(stem[half * 3 :], tokens[half:], condition[half:])
     return F.mse_loss(predicted.float(), target)

@@ -10,13 +10,13 @@ from torch import Tensor
 from worldline.worlds.reference.model import WINDOW_BLOCKS, Window, WorldTransformer
 from worldline.worlds.reference.simulator import BLOCK_FRAMES
 
-LEVELS = (1.0, 0.5)  # noise levels of the two sampling steps
+LEVELS = (1.0, 0.7)  # noise levels of the two sampling steps
 
 
 def denoise_block(
     transformer: WorldTransformer, last: Tensor, action: Tensor, window: Window, generator: torch.Generator | None
 ) -> Tensor:
-    """One block's latents [blocks, 3, 16, 8, 8] in two steps: from noise, then from the first answer half noised."""
+    """One block's latents [blocks, 3, 16, 8, 8] in two steps: from noise, then from the first answer, noised again."""
     sample = torch.zeros_like(last[:, None].expand(-1, BLOCK_FRAMES, -1, -1, -1))
     for level in LEVELS:
         noise = torch.randn(sample.shape, generator=generator)
@@ -89,18 +89,19 @@ class RollingCache:
 
     def extend(self, k: Tensor, v: Tensor, end_row: int) -> tuple[Tensor, Tensor, None]:
         """Writes a block's rows, which end at `end_row` counted from the session's start; returns the live window."""
-        new = k.shape[1]
-        capacity = self.k.shape[1]
+        rows, capacity = k.shape[1], self.k.shape[1]
         local_end = int(self.local_end_index.item())
-        if end_row > int(self.global_end_index.item()):
+        new = end_row - int(self.global_end_index.item())
+        assert new in {0, rows}, "the caches and the session's frame count are of different blocks"
+        if new:
             if local_end + new > capacity:
                 self.k[:, :-new] = self.k[:, new:].clone()
                 self.v[:, :-new] = self.v[:, new:].clone()
             local_end = min(local_end + new, capacity)
             self.global_end_index.fill_(end_row)
             self.local_end_index.fill_(local_end)
-        self.k[:, local_end - new : local_end] = k
-        self.v[:, local_end - new : local_end] = v
+        self.k[:, local_end - rows : local_end] = k
+        self.v[:, local_end - rows : local_end] = v
         return self.k[:, :local_end], self.v[:, :local_end], None
 
 

@@ -94,7 +94,6 @@ class ReferenceState:
     last_frame: Tensor  # [1, 16, 8, 8] latent of the picture shown last: the next block's condition
     noise: torch.Generator
     frame: int = 0  # frames remembered, the three of the opening included
-    block: int = 0  # blocks generated
 
 
 class ReferenceLive:
@@ -119,7 +118,6 @@ class ReferenceLive:
         views = logits[0].argmax(1)
         self._remember(views, pressed, window)
         s.decoder_features = list(features)
-        s.block += 1
         return colours(views.numpy())
 
     def state(self) -> Tree:
@@ -131,7 +129,6 @@ class ReferenceLive:
             "last_frame": s.last_frame,
             "noise": s.noise,
             "frame": s.frame,
-            "block": s.block,
         }
 
     @torch.no_grad()
@@ -207,7 +204,6 @@ class ReferenceWorld:
             last_frame=t["last_frame"],
             noise=t["noise"],
             frame=t["frame"],
-            block=t["block"],
         )
         for caches, sizes in ((state.kv, _token_sizes(self._shape)), (state.action_kv, _action_sizes(self._shape))):
             if [tuple(cache.k.shape[1:]) for cache in caches] != sizes:
