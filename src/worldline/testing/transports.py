@@ -311,6 +311,18 @@ class TransportSuite:
             await pair.target.fence()
             assert isinstance(await posting, LinkCut)
 
+    async def test_the_last_words_of_a_target_that_goes_in_the_middle_of_a_post_are_received(
+        self, transport: Transport
+    ) -> None:
+        async with linked(transport) as pair:
+            posting = asyncio.create_task(post_until_refused(pair.source, tiles(64 * 1024), WAIT_S))
+            await landed(pair.target, MIB)
+            await pair.target.send(a_record(9))
+            await pair.target.fence()
+            assert isinstance(await posting, LinkCut)
+            assert await received(pair.source) == a_record(9)
+            assert isinstance(await ending(pair.source), LinkCut)
+
     async def test_a_post_to_a_target_that_does_not_read_ends_at_its_deadline_and_so_does_the_link(
         self, transport: Transport
     ) -> None:

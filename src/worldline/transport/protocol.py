@@ -84,7 +84,7 @@ class Link(Protocol):
 
         Returns the bytes that crossed the link (0 where the arena itself was handed over) once the source's memory
         may be rewritten. Success says nothing about the target. Raises `LinkCut`, or `TimedOut` after `deadline_s`
-        from now, after which the link is unusable.
+        from now, after which the link is unusable. Why the other side closed may be among the records not yet received.
         """
         ...
 

@@ -35,7 +35,6 @@ BATCH_BYTES = 1024 * 1024
 BATCH_PIECES = 512
 """Small pieces go to the system together; Linux takes 1024 at once."""
 
-_DRAIN_BYTES_MAX = 16 * 1024 * 1024
 _LINK_TYPES = frozenset({RecordType.CHUNK, RecordType.SHARED})
 
 Piece: TypeAlias = bytes | memoryview
@@ -120,7 +119,6 @@ class StreamLink:
         await self._sender.close()
         await self._read_ended.wait()
         self._reading.join()
-        self._drain()
         self._sock.close()
 
     # ---- on the sending thread
@@ -174,10 +172,12 @@ class StreamLink:
                 frame = reader.take(self._receive(reader.wanted_bytes))
                 if frame is not None:
                     self._take(frame)
-        except WorldlineError as error:
-            self._inbox.end(error)
+        except LinkCut as error:
+            self._cut(error)
         except OSError as error:
-            self._inbox.end(LinkCut(f"the link broke: {error.strerror or error}"))
+            self._cut(LinkCut(f"the link broke: {error.strerror or error}"))
+        except WorldlineError as error:
+            self._inbox.end(error)  # the peer broke the format, and may still be told so
         except Exception as error:  # noqa: BLE001  the thread's root: the link ends, and its owner is told
             self._inbox.end(Internal(f"the reader of a link failed: {error!r}"))
         finally:
@@ -216,6 +216,12 @@ class StreamLink:
                 raise LinkCut("the other side closed the link")
             done += got
 
+    def _cut(self, error: LinkCut) -> None:
+        """The other side is gone. A send may still sleep: a window that was shut when the peer closed stays shut."""
+        self._unusable = self._unusable or error
+        self._inbox.end(error)
+        self._shut(socket.SHUT_RDWR)
+
     # ---- on any thread
 
     def _abandon(self) -> None:
@@ -226,14 +232,6 @@ class StreamLink:
     def _shut(self, how: int) -> None:
         with contextlib.suppress(OSError):  # it may be shut, or reset by the peer, already
             self._sock.shutdown(how)
-
-    def _drain(self) -> None:
-        """Unread bytes at `close` would reset the connection and take the last record sent from the peer's hands."""
-        left = _DRAIN_BYTES_MAX
-        with contextlib.suppress(OSError):  # nothing is left to read, or the socket is closed already
-            self._sock.setblocking(False)
-            while left > 0 and (piece := self._sock.recv(256 * 1024)):
-                left -= len(piece)
 
 
 def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
