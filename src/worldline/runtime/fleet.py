@@ -304,8 +304,6 @@ class Supervisor:
 
     def _gateway_command(self, port: int) -> Command:
         arguments = ["--dir", str(self.run_dir), "--port", str(port)]
-        if self._plan.faults:
-            arguments.append("--faults")
         for world in self._plan.worlds:
             arguments += ["--world", world]
         return Command(GATEWAY, "worldline.service.app", tuple(arguments))

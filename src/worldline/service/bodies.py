@@ -1,0 +1,92 @@
+"""What clients send: JSON bodies, checked field by field. An unknown field is an error, so that a misspelt one is not
+ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+from fastapi import Request
+
+from worldline.errors import BadValue
+from worldline.schema.contract import Contract
+from worldline.schema.receipt import Mode
+from worldline.worlds.protocol import OptionValue
+
+BODY_BYTES_MAX = 1024 * 1024
+ACTIONS_MAX = 64
+"""Of one step request."""
+
+Frames: TypeAlias = Literal["none", "jpeg", "raw"]
+T = TypeVar("T")
+
+
+class TooLarge(BadValue):
+    """A body over the limit."""
+
+    http_status = 413
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all."""
+
+
+class OpenBody(Body, frozen=True):
+    """`POST /v1/sessions`."""
+
+    world: str
+    seed: int = 0
+    options: dict[str, OptionValue] = {}
+    contract: Contract = Contract()
+    host: str | None = None
+    twin: bool = False
+    session: str | None = None
+
+
+class StepBody(Body, frozen=True):
+    """`POST /v1/sessions/{id}/step`."""
+
+    actions: list[int | str]
+    first: int | None = None
+    frames: Frames = "none"
+
+
+class MoveBody(Body, frozen=True):
+    """`POST /v1/sessions/{id}/move`."""
+
+    host: str
+    mode: Mode = Mode.PRECOPY
+    transport: str = "tcp"
+    fault: str | None = None
+
+
+class ParkBody(Body, frozen=True):
+    """`POST /v1/sessions/{id}/park`."""
+
+
+class ResumeBody(Body, frozen=True):
+    """`POST /v1/sessions/{id}/resume`."""
+
+    host: str | None = None
+
+
+class SabotageBody(Body, frozen=True):
+    """`POST /v1/sessions/{id}/sabotage`."""
+
+    bit: int
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """The request's body as `kind`; an empty one counts as `{}`. Raises `BadValue`, and `TooLarge` before it has all
+    of it.
+    """
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > BODY_BYTES_MAX:
+            raise TooLarge(f"a body may have {BODY_BYTES_MAX} bytes", limit=BODY_BYTES_MAX)
+    try:
+        return msgspec.json.decode(bytes(data) or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadValue(f"the body is not what is expected here: {error}") from error
