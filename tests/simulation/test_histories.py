@@ -7,7 +7,7 @@ import pytest
 from worldline.control.handoff import Handoff
 from worldline.control.order import Command, SwapUnknown, Thaw
 from worldline.control.order import Event as OrderEvent
-from worldline.control.playback import HostLinkUp, PlayCommand, Playback, RejectedIn
+from worldline.control.playback import HostLinkUp, Playback, PlayCommand, RejectedIn
 from worldline.migration import source, target
 from worldline.testing.simulation import CHANCES, Kinds, Simulation, Violation, main
 
