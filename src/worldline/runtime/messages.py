@@ -546,5 +546,6 @@ ToController: TypeAlias = (
     | GetMove
     | GetReceipt
     | Keyed
+    | Qualify
     | Subscribe
 )
