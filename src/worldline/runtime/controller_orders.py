@@ -245,9 +245,12 @@ class OrderRun:
             await asyncio.sleep(delay_s)
             try:
                 row = await self._book.refresh(self.order.session)
+                held = await self._book.store.move(self.order.move)
             except Exception:
                 log.exception("the owner of session %s can't be read", self.order.session)
                 continue
+            if held is not None:
+                self.move = replace(held, story=self._story())  # it has the receipt, if the swap was made
             host = None if row.host is None else HostId(row.host)
             self.feed(words.OwnerRead(words.Owner(host, Epoch(row.epoch))))
             return
@@ -293,11 +296,8 @@ class OrderRun:
 
     async def _end(self, finish: words.Finish) -> None:
         error = finish.error
-        held = await self._book.store.move(
-            self.order.move
-        )  # it has the receipt also where the commit's answer was lost
         self.move = replace(
-            held or self.move,
+            self.move,
             outcome=str(finish.outcome),
             error=self.move.error if error is None else _record(error),
             story=self._story() + ([] if finish.note is None else [finish.note]),

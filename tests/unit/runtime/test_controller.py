@@ -1,0 +1,438 @@
+"""The controller over real hosts of this process: what its verbs promise, what its record says after trouble."""
+
+import asyncio
+import contextlib
+from random import Random
+
+import pytest
+
+from worldline.clock import SystemClock
+from worldline.errors import (
+    AlreadyThere,
+    BadValue,
+    ControllerGone,
+    Corrupt,
+    Internal,
+    KeyReused,
+    MoveInProgress,
+    NoCapacity,
+    NotParked,
+    PlanMismatch,
+    SessionClosed,
+    SessionParked,
+    StateLost,
+    UnknownHost,
+    UnknownMove,
+    UnknownReceipt,
+    UnknownSession,
+    WorldlineError,
+)
+from worldline.runtime import messages as wire
+from worldline.runtime.controller import SOCKET, Controller
+from worldline.runtime.host_service import Host, HostConfig
+from worldline.runtime.messages import Move, Session, Snapshot, ToHost
+from worldline.runtime.rpc import connect, make_run_dir, serve
+from worldline.runtime.store import MemoryStore
+from worldline.schema.contract import Contract, Tier
+from worldline.schema.plan import Qualification
+from worldline.schema.receipt import Mode, Receipt
+from worldline.testing.stores import LostReplyStore
+from worldline.transport.registry import open_transport
+
+TINY = "worldline.testing.tiny:TinyWorld"
+MEMORY_BYTES = 64 << 20
+WAIT_S = 60
+CONTRACT = Contract(pause_bound_s=20.0, completion_deadline_s=60.0)
+Told = wire.SessionChanged | wire.MoveChanged | wire.HostChanged
+
+
+class Hall:
+    """A controller, its record and hosts in one process, and one client of the controller."""
+
+    def __init__(self, run_dir, store):
+        self.run_dir = make_run_dir(run_dir)
+        self.store = store
+        self.hosts = {}
+        self.told = []
+        self.client = None
+        self.controller = None
+
+    async def start_host(self, name, memory_bytes=MEMORY_BYTES):
+        image_dir = make_run_dir(self.run_dir / "images")
+        config = HostConfig(name, memory_bytes, image_dir, allow_faults=True)
+        host = Host(config, {kind: open_transport(kind) for kind in ("shm", "tcp")}, SystemClock())
+        server = await serve(self.run_dir / f"host-{name}.sock", ToHost, host.handle, host.closed)
+        self.hosts[name] = (host, server)
+
+    async def stop_host(self, name):
+        host, server = self.hosts.pop(name)
+        await server.close()
+        await host.close()
+
+    async def start_controller(self, faults=True):
+        self.controller = Controller(self.run_dir, self.store, SystemClock(), Random(5), faults)
+        await self.controller.start(sorted(self.hosts))
+        self.client = await connect(self.run_dir / SOCKET, Told, self._hear, ControllerGone("gone"))
+        await self.until(lambda hosts: {h.id for h in hosts if h.alive} >= set(self.hosts))
+
+    async def stop_controller(self):
+        await self.client.close()
+        await self.controller.close()
+
+    async def until(self, holds):
+        async with asyncio.timeout(WAIT_S):
+            while not holds(await self.ask(wire.ListHosts(), list[wire.Host])):  # noqa: ASYNC110 - as a person would look
+                await asyncio.sleep(0.01)
+
+    async def until_status(self, session, status):
+        async with asyncio.timeout(WAIT_S):
+            while (row := await self.describe(session)).status != status:  # noqa: ASYNC110 - the same
+                await asyncio.sleep(0.01)
+        return row
+
+    async def _hear(self, _peer, told):
+        self.told.append(told)
+
+    async def close(self):
+        await self.stop_controller()
+        for name in tuple(self.hosts):
+            await self.stop_host(name)
+
+    # ---- what a gateway asks
+
+    async def ask(self, message, answer=None):
+        return await self.client.call(message, answer, WAIT_S)
+
+    async def open(self, host=None, twin=False, contract=CONTRACT, session=None, **options):
+        request = wire.OpenRequest(TINY, 7, options, contract, host, twin, session)
+        return await self.ask(request, Session)
+
+    async def move(self, session, host, transport="tcp", mode=Mode.FREEZE, fault=None):
+        return await self.ask(wire.MoveRequest(session, host, mode, transport, fault), Move)
+
+    async def describe(self, session):
+        return await self.ask(wire.GetSession(session), Session)
+
+    def holders(self, session):
+        return [name for name, (host, _) in sorted(self.hosts.items()) if session in host.sessions]
+
+
+@pytest.fixture
+async def hall(tmp_path):
+    hall = Hall(tmp_path / "run", LostReplyStore(MemoryStore()))
+    for name in ("a", "b", "c"):
+        await hall.start_host(name)
+    await hall.start_controller()
+    yield hall
+    await hall.close()
+
+
+# ---- open and close
+
+
+async def test_a_session_opens_where_it_is_asked_for(hall):
+    row = await hall.open(host="b")
+    assert (row.host, row.epoch, row.status) == ("b", 1, "running")
+    assert row.actions[0] == "stay"
+    assert hall.holders(row.id) == ["b"]
+
+
+async def test_without_a_wish_the_emptiest_host_is_chosen(hall):
+    first = await hall.open(host="a", width=1024)
+    await hall.until(lambda found: next(h for h in found if h.id == "a").facts.sessions != [])
+    assert first.host == "a"
+    assert (await hall.open()).host != "a"
+
+
+async def test_a_twin_opens_on_another_host_and_is_closed_with_its_session(hall):
+    row = await hall.open(twin=True)
+    twin = await hall.describe(row.twin)
+    assert twin.twin_of == row.id
+    assert twin.host != row.host
+    with pytest.raises(BadValue, match="twin"):
+        await hall.move(twin.id, "c")
+    with pytest.raises(BadValue, match="twin"):
+        await hall.ask(wire.CloseRequest(twin.id), Session)
+    await hall.ask(wire.CloseRequest(row.id), Session)
+    assert (await hall.describe(twin.id)).status == "closed"
+    assert hall.holders(row.id) == hall.holders(twin.id) == []
+
+
+async def test_a_twin_without_another_host_leaves_nothing_open(hall):
+    await hall.stop_host("b")
+    await hall.stop_host("c")
+    await hall.until(lambda hosts: [h.alive for h in hosts] == [True, False, False])
+    with pytest.raises(PlanMismatch):
+        await hall.open(twin=True)
+    assert hall.hosts["a"][0].sessions == {}
+    assert await hall.ask(wire.ListSessions(), list[Session]) == []
+
+
+async def test_too_large_a_world_is_refused_and_nothing_is_left(hall):
+    with pytest.raises(NoCapacity):
+        await hall.open(width=1 << 18)
+    assert await hall.ask(wire.ListSessions(), list[Session]) == []
+
+
+async def test_an_id_can_be_wished_for_once(hall):
+    assert (await hall.open(session="mine")).id == "mine"
+    with pytest.raises(BadValue, match="before"):
+        await hall.open(session="mine")
+    with pytest.raises(BadValue):
+        await hall.open(session="../etc")
+
+
+async def test_a_closed_session_takes_no_verb(hall):
+    row = await hall.open()
+    closed = await hall.ask(wire.CloseRequest(row.id), Session)
+    assert (closed.status, closed.host) == ("closed", None)
+    for verb in (wire.CloseRequest(row.id), wire.ParkRequest(row.id), wire.ResumeRequest(row.id, None)):
+        with pytest.raises(SessionClosed):
+            await hall.ask(verb, Session)
+    with pytest.raises(SessionClosed):
+        await hall.move(row.id, "b")
+
+
+# ---- move, park, resume
+
+
+@pytest.mark.parametrize(("transport", "mode"), [("tcp", Mode.FREEZE), ("tcp", Mode.PRECOPY), ("shm", Mode.FREEZE)])
+async def test_a_move_gives_the_target_the_session_and_a_receipt(hall, transport, mode):
+    row = await hall.open(host="a")
+    move = await hall.move(row.id, "b", transport, mode)
+    assert (move.outcome, move.error) == ("done", None)
+    after = await hall.describe(row.id)
+    assert (after.host, after.epoch, after.status, after.receipts) == ("b", 2, "running", [move.receipt.id])
+    assert move.receipt.source_root == move.receipt.target_root
+    assert await hall.ask(wire.GetReceipt(move.receipt.id), Receipt) == move.receipt
+    assert await hall.ask(wire.GetMove(move.id), Move) == move
+    assert hall.holders(row.id) == ["b"]
+
+
+async def test_a_refused_move_leaves_the_session_where_it_was_with_the_reason_in_the_journal(hall):
+    row = await hall.open(host="a")
+    move = await hall.move(row.id, "b", fault="flip")
+    assert (move.outcome, move.error["code"]) == ("refused", Corrupt.code)
+    assert await hall.describe(row.id) == row
+    assert hall.holders(row.id) == ["a"]
+    assert (await hall.move(row.id, "b")).outcome == "done"
+
+
+async def test_a_parked_session_is_on_no_host_and_resumes_on_any(hall):
+    row = await hall.open(host="a")
+    parked = await hall.ask(wire.ParkRequest(row.id), Session)
+    assert (parked.status, parked.host, parked.epoch) == ("parked", None, 2)
+    assert (hall.run_dir / "images" / parked.image).is_file()
+    assert hall.holders(row.id) == []
+    with pytest.raises(SessionParked):
+        await hall.move(row.id, "b")
+    resumed = await hall.ask(wire.ResumeRequest(row.id, "c"), Session)
+    assert (resumed.status, resumed.host, resumed.epoch, resumed.image) == ("running", "c", 3, None)
+    with pytest.raises(NotParked):
+        await hall.ask(wire.ResumeRequest(row.id, "c"), Session)
+
+
+async def test_a_damaged_image_is_refused_and_the_session_stays_parked(hall):
+    row = await hall.open(host="a")
+    parked = await hall.ask(wire.ParkRequest(row.id), Session)
+    image = hall.run_dir / "images" / parked.image
+    whole = image.read_bytes()
+    image.write_bytes(whole[:-4096] + bytes([whole[-4096] ^ 1]) + whole[-4095:])
+    with pytest.raises(WorldlineError) as refused:
+        await hall.ask(wire.ResumeRequest(row.id, "b"), Session)
+    assert refused.value.code in {"CORRUPT", "MALFORMED"}
+    assert (await hall.describe(row.id)).status == "parked"
+    image.write_bytes(whole)
+    assert (await hall.ask(wire.ResumeRequest(row.id, "b"), Session)).status == "running"
+
+
+async def test_a_move_that_can_not_begin_is_told_by_its_typed_error(hall):
+    row = await hall.open(host="a")
+    with pytest.raises(AlreadyThere):
+        await hall.move(row.id, "a")
+    with pytest.raises(UnknownHost):
+        await hall.move(row.id, "nowhere")
+    with pytest.raises(UnknownSession):
+        await hall.move("s-nobody", "b")
+    with pytest.raises(BadValue):
+        await hall.move(row.id, "b", transport="pigeon")
+    with pytest.raises(BadValue):
+        await hall.move(row.id, "b", mode=Mode.PARK)
+    with pytest.raises(UnknownMove):
+        await hall.ask(wire.GetMove("m-none"), Move)
+    with pytest.raises(UnknownReceipt):
+        await hall.ask(wire.GetReceipt("none"), Receipt)
+    assert await hall.describe(row.id) == row
+
+
+async def test_a_target_with_too_little_memory_is_refused(hall):
+    await hall.start_host("small", memory_bytes=1 << 12)
+    await hall.until(lambda hosts: any(h.id == "small" and h.alive for h in hosts))
+    row = await hall.open(host="a")
+    with pytest.raises(NoCapacity):
+        await hall.move(row.id, "small")
+    assert await hall.describe(row.id) == row
+
+
+async def test_of_two_moves_at_once_one_is_told_that_the_other_is_in_progress(hall):
+    row = await hall.open(host="a", width=4096)
+    both = await asyncio.gather(hall.move(row.id, "b"), hall.move(row.id, "c"), return_exceptions=True)
+    done = [move for move in both if isinstance(move, Move)]
+    assert [move.outcome for move in done] == ["done"]
+    assert [type(error) for error in both if isinstance(error, WorldlineError)] == [MoveInProgress]
+    assert (await hall.describe(row.id)).epoch == 2
+
+
+async def test_faults_are_planted_only_where_they_are_allowed(hall):
+    row = await hall.open(host="a")
+    await hall.stop_controller()
+    await hall.start_controller(faults=False)
+    with pytest.raises(BadValue, match="faults"):
+        await hall.move(row.id, "b", fault="flip")
+    with pytest.raises(BadValue, match="faults"):
+        await hall.ask(wire.SabotageRequest(row.id, 5))
+
+
+async def test_a_qualified_pair_is_looked_up_for_t1_and_never_for_t0(hall):
+    qualification = Qualification("q", "p1", "p2", TINY, 60, 61.0, 48.0, None)
+    await hall.ask(wire.Qualify(qualification))
+    assert await hall.store.qualification("p1", "p2") == qualification
+    row = await hall.open(contract=Contract(Tier.T1, 1.0, 30.0, 40.0))
+    assert row.contract.tier is Tier.T1
+
+
+# ---- the record
+
+
+async def test_a_commit_whose_reply_is_lost_is_read_and_completed(hall):
+    row = await hall.open(host="a")
+    hall.store.lose_reply = True
+    move = await hall.move(row.id, "b")
+    assert move.outcome == "done"
+    assert move.receipt is not None
+    assert ((await hall.describe(row.id)).host, hall.holders(row.id)) == ("b", ["b"])
+
+
+async def test_a_commit_that_was_never_written_leaves_the_source_playing(hall):
+    row = await hall.open(host="a")
+    hall.store.lose_write = True
+    move = await hall.move(row.id, "b")
+    assert move.outcome == "refused"
+    assert ((await hall.describe(row.id)).host, hall.holders(row.id)) == ("a", ["a"])
+    assert (await hall.move(row.id, "b")).outcome == "done"
+
+
+async def test_an_open_that_could_not_be_recorded_leaves_nothing_at_the_host(hall):
+    hall.store.lose_write = True
+    with pytest.raises(Internal):
+        await hall.open(host="a")
+    assert hall.hosts["a"][0].sessions == {}
+    hall.store.lose_reply = True
+    assert (await hall.open(host="a")).status == "running"
+
+
+async def test_a_key_is_answered_once_and_the_same_ever_after(hall):
+    keyed = wire.Keyed("k1", wire.OpenRequest(TINY, 7, {}, CONTRACT, None, False))
+    first = await hall.ask(keyed, Session)
+    assert await hall.ask(keyed, Session) == first
+    assert len(await hall.ask(wire.ListSessions(), list[Session])) == 1
+    with pytest.raises(KeyReused):
+        await hall.ask(wire.Keyed("k1", wire.OpenRequest(TINY, 8, {}, CONTRACT, None, False)), Session)
+    move = wire.Keyed("k2", wire.MoveRequest(first.id, "b" if first.host != "b" else "c", Mode.FREEZE, "tcp"))
+    both = await asyncio.gather(hall.ask(move, Move), hall.ask(move, Move))
+    assert both[0] == both[1]
+    assert (await hall.describe(first.id)).epoch == 2
+
+
+async def test_the_key_of_a_verb_that_changed_nothing_is_free_again(hall):
+    with pytest.raises(UnknownSession):
+        await hall.ask(wire.Keyed("k", wire.ParkRequest("s-nobody")), Session)
+    row = await hall.open()
+    assert (await hall.ask(wire.Keyed("k", wire.ParkRequest(row.id)), Session)).status == "parked"
+
+
+# ---- restarts and ends
+
+
+async def test_a_controller_that_starts_again_knows_its_sessions(hall):
+    row, parked = await hall.open(host="a"), await hall.open(host="b")
+    await hall.ask(wire.ParkRequest(parked.id), Session)
+    keyed = wire.Keyed("k", wire.MoveRequest(row.id, "c", Mode.FREEZE, "tcp"))
+    move = await hall.ask(keyed, Move)
+    await hall.stop_controller()
+    await hall.start_controller()
+    assert (await hall.describe(row.id)).host == "c"
+    assert (await hall.ask(wire.ResumeRequest(parked.id, None), Session)).status == "running"
+    assert await hall.ask(keyed, Move) == move
+    assert hall.holders(row.id) == ["c"]
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 0.01, 0.02, 0.04, 0.06, 0.1])
+async def test_a_controller_that_ends_in_a_move_finishes_or_undoes_it_when_it_is_back(hall, lag_s):
+    row = await hall.open(host="a")
+    request = wire.Keyed("k", wire.MoveRequest(row.id, "b", Mode.FREEZE, "tcp"))
+    moving = asyncio.create_task(hall.ask(request, Move))
+    await asyncio.sleep(lag_s)
+    await hall.stop_controller()
+    with contextlib.suppress(WorldlineError):
+        await moving
+    await hall.start_controller()
+    after = await hall.until_status(row.id, "running")
+    assert hall.holders(row.id) == [after.host]
+    move = await hall.ask(request, Move)
+    assert move.outcome in {"done", "refused"}
+    assert hall.holders(row.id) == [(await hall.describe(row.id)).host]
+
+
+async def test_a_host_of_another_generation_has_lost_its_sessions_and_they_are_never_made_anew(hall):
+    row, other = await hall.open(host="a"), await hall.open(host="b")
+    await hall.stop_host("a")
+    await hall.until(lambda hosts: not next(h for h in hosts if h.id == "a").alive)
+    assert (await hall.describe(row.id)).status == "running"  # out of reach is not gone
+    await hall.start_host("a")
+    lost = await hall.until_status(row.id, "lost")
+    assert lost.host is None
+    assert "started again" in lost.why or "ended" in lost.why
+    assert hall.holders(row.id) == []
+    with pytest.raises(StateLost):
+        await hall.move(row.id, "b")
+    assert (await hall.describe(other.id)).status == "running"
+    assert (await hall.ask(wire.CloseRequest(row.id), Session)).status == "closed"
+
+
+async def test_a_session_that_the_record_does_not_know_is_closed_at_its_host(hall):
+    host = hall.hosts["a"][0]
+    stray = wire.OpenSession("s-stray", 1, wire.SessionSpec(TINY, 1, {}, CONTRACT), False)
+    await host.handle(None, stray)
+    host._peers.discard(None)
+    await hall.stop_controller()
+    await hall.start_controller()
+    assert host.sessions == {}
+
+
+async def test_an_engine_that_fails_makes_its_session_lost_with_the_reason(hall):
+    row = await hall.open(host="a", fail_at=9)
+    peer = await connect(hall.run_dir / "host-a.sock", wire.Block | wire.SessionFailed, _ignore, ControllerGone("x"))
+    await peer.call(wire.Attach(row.id, 1), wire.SessionFacts, WAIT_S)
+    for number in range(1, 10):
+        peer.notify(wire.Act(row.id, 1, number, 0))
+    lost = await hall.until_status(row.id, "lost")
+    assert "block" in lost.why
+    await peer.close()
+
+
+async def _ignore(_peer, _message):
+    pass
+
+
+async def test_a_subscriber_is_told_of_the_whole_and_then_of_each_change(hall):
+    snapshot = await hall.ask(wire.Subscribe(), Snapshot)
+    assert [host.id for host in snapshot.hosts] == ["a", "b", "c"]
+    row = await hall.open(host="a")
+    move = await hall.move(row.id, "b")
+    statuses = [told.session.status for told in hall.told if isinstance(told, wire.SessionChanged)]
+    assert statuses[0] == "running"
+    assert "moving" in statuses
+    moves = [told.move for told in hall.told if isinstance(told, wire.MoveChanged)]
+    assert moves[-1] == move
+    assert {found.phase for found in moves} >= {"begun", "committed", "done"}
