@@ -22,12 +22,12 @@ from worldline.schema.layout import (
     View,
 )
 from worldline.snapshot.dtypes import ITEM_BYTES, RNG
-from worldline.snapshot.tree import META_BYTES_MAX
 
 DIMS_MAX = 32
 NAME_BYTES_MAX = 1024
 ELEMENTS_MAX = 1 << 48
 STATE_BYTES_MAX = 1 << 46
+META_BYTES_MAX = 16 * 1024 * 1024
 
 
 def check_manifest(manifest: Manifest, capacity: int) -> None:

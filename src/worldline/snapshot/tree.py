@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from worldline.errors import LayoutRefused, Malformed
+from worldline.snapshot.checks import META_BYTES_MAX
 
 if TYPE_CHECKING:
     import torch
 
 DEPTH_MAX = 64
-META_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldline.errors import LayoutRefused, Malformed
-from worldline.snapshot import tree
+from worldline.snapshot.checks import META_BYTES_MAX
 from worldline.snapshot.tree import DEPTH_MAX, DerivedNode, Ref, TupleNode, decode_tree, encode_tree
 
 KEYS = st.text(max_size=6) | st.sampled_from(["$", "$t", "$$t", "$p", "$u", "$i", "$d", "$g", "a/b", "\ud800"])
@@ -91,6 +91,6 @@ def test_a_text_that_no_writer_writes_is_malformed(text):
 
 def test_a_tree_of_too_many_bytes_is_refused_on_both_sides():
     with pytest.raises(LayoutRefused):
-        encode_tree({"text": "x" * tree.META_BYTES_MAX})
+        encode_tree({"text": "x" * META_BYTES_MAX})
     with pytest.raises(Malformed):
-        decode_tree(b'"' + b"x" * tree.META_BYTES_MAX + b'"')
+        decode_tree(b'"' + b"x" * META_BYTES_MAX + b'"')

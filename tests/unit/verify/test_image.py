@@ -176,6 +176,16 @@ def test_the_other_byte_order_is_told_as_such(reader, path, octets, seal):
 
 
 @READERS
+@pytest.mark.parametrize("at", [16, 33, 75, 90, 120, 150, 2000, 4090])
+def test_a_changed_header_is_corrupt(reader, path, octets, at):
+    octets = bytearray(octets)
+    octets[at] ^= 1
+    path.write_bytes(octets)
+    with pytest.raises(Corrupt, match="header"):
+        reader(path)
+
+
+@READERS
 def test_a_wrong_leaf_is_corrupt(reader, path, octets):
     octets = bytearray(octets)
     octets[-4096 * 2] ^= 1
