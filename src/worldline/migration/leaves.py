@@ -19,6 +19,12 @@ class Leaves:
         self._order = order
         self._starts = [self.extents[index].offset for index in order]
         self._index = {self.extents[index].offset: index for index in order}
+        self._place = _place(manifest)
+
+    @classmethod
+    def at(cls, manifest: Manifest, before: Leaves | None) -> Leaves:
+        """`before` itself where nothing has moved since: at most boundaries the place of every leaf is what it was."""
+        return before if before is not None and before._place == _place(manifest) else cls(manifest)
 
     def __len__(self) -> int:
         return len(self.extents)
@@ -37,6 +43,12 @@ class Leaves:
             if leaf.offset + leaf.nbytes > extent.offset:
                 yield self._order[at]
             at += 1
+
+
+def _place(manifest: Manifest) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """All that decides where the leaves are."""
+    pairs = zip(manifest.layout.segments, manifest.placements, strict=True)
+    return manifest.layout.leaf_bytes, tuple((placement.offset, segment.nbytes) for segment, placement in pairs)
 
 
 def check_placed(manifest: Manifest, capacity: int, leaves_max: int) -> None:
@@ -75,7 +87,7 @@ class Ground:
     def __init__(self, manifest: Manifest, before: Ground | None = None) -> None:
         """Leaves that lay at the same place under the manifest before keep what is known of them."""
         self.manifest = manifest
-        self.leaves = Leaves(manifest)
+        self.leaves: Leaves = Leaves.at(manifest, None if before is None else before.leaves)
         self.digests: list[bytes | None] = [None] * len(self.leaves)
         self._tickets = [0] * len(self.leaves)
         self.fresh: set[int] = set()
@@ -86,6 +98,9 @@ class Ground:
             self._carry(before)
 
     def _carry(self, before: Ground) -> None:
+        if self.leaves is before.leaves:
+            self.digests, self._tickets, self.waiting = before.digests, before._tickets, before.waiting
+            return
         for index, extent in enumerate(self.leaves.extents):
             old = before.leaves.index_of(extent)
             if old is not None:

@@ -10,11 +10,12 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import assert_never
 
 from worldline.errors import DeadlineMissed, Fact, LinkCut, Malformed
 from worldline.migration.attempt import Attempt
+from worldline.migration.leaves import Leaves
 from worldline.migration.rounds import Cut, Freeze, GoOn, Limits, Refuse, RoundRate, decide, merge
 from worldline.migration.source_words import (
     TRANSITIONS,
@@ -44,7 +45,7 @@ from worldline.migration.source_words import (
 )
 from worldline.migration.story import Story
 from worldline.schema.contract import Contract
-from worldline.schema.layout import Extent
+from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, format_seconds
 from worldline.wire import records
@@ -92,28 +93,41 @@ class _Round:
     """`Posted` came and the round's end was sent."""
 
 
-@dataclass(slots=True)
 class _Reported:
-    """What the target read, by leaf offset, for leaves of the latest manifest that were not posted since."""
+    """What the target read of each leaf of the latest manifest; nothing of those that are to be sent."""
 
-    digests: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._leaves: Leaves | None = None
+        self._digests: list[bytes | None] = []
 
     def dirty(self, cut: CutTaken) -> list[Extent]:
-        """Leaves whose bytes the target is not known to have; forgets what the cut's manifest no longer places."""
-        known: dict[int, tuple[int, bytes]] = {}
+        """Leaves whose bytes the target is not known to have; they will be sent, so what it read there is forgotten."""
+        leaves = self._place(cut.manifest)
         dirty: list[Extent] = []
-        for leaf, digest in zip(cut.manifest.leaves(), cut.digests, strict=True):
-            entry = self.digests.get(leaf.offset)
-            if entry is not None and entry == (leaf.nbytes, digest):
-                known[leaf.offset] = entry
-            else:
+        for index, (leaf, digest) in enumerate(zip(leaves.extents, cut.digests, strict=True)):
+            if self._digests[index] != digest:
+                self._digests[index] = None
                 dirty.append(leaf)
-        self.digests = known
         return dirty
 
+    def _place(self, manifest: Manifest) -> Leaves:
+        """Leaves that lie where one lay before keep what is known of it."""
+        before, known = self._leaves, self._digests
+        leaves = self._leaves = Leaves.at(manifest, before)
+        if leaves is not before:
+            self._digests = [None] * len(leaves)
+            for index, extent in enumerate(leaves.extents):
+                old = None if before is None else before.index_of(extent)
+                self._digests[index] = None if old is None else known[old]
+        return leaves
+
     def add(self, items: tuple[tuple[Extent, bytes], ...]) -> None:
+        """What is no leaf is not kept: a peer may say anything."""
+        assert self._leaves is not None, "a report follows a round"
         for extent, digest in items:
-            self.digests[extent.offset] = (extent.nbytes, digest)
+            index = self._leaves.index_of(extent)
+            if index is not None:
+                self._digests[index] = digest
 
 
 class SourceMachine:
@@ -250,8 +264,6 @@ class SourceMachine:
         return decide(cut, self._limits)
 
     def _post(self, dirty: list[Extent], dirty_bytes: int, now_s: float) -> list[Command]:
-        for leaf in dirty:
-            self._reported.digests.pop(leaf.offset, None)
         self._round = _Round(self._round.number + 1, dirty_bytes, now_s, arrived=False)
         wake_at_s = self.wake_at_s
         assert wake_at_s is not None, "a round is posted while COPYING or FROZEN"
