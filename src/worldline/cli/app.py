@@ -50,7 +50,9 @@ app.command(image)
 
 
 def run(argv: list[str]) -> int:
-    """Runs the command line `argv`. An error of ours becomes its sentence and exit code; any other is a fault of ours."""
+    """Runs the command line `argv`. An error of ours becomes its sentence and exit code; any other is a fault of
+    ours.
+    """
     as_json = "--json" in argv
     try:
         code = app(argv, exit_on_error=False, print_error=False)

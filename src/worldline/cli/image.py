@@ -8,13 +8,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import show
+from worldline.cli.values import image_report_text
 from worldline.verify.reader import verify_image
 
 
 def verify(file: Path, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Checks an image offline, with a reader that shares no code with the writer.
 
-    After success every byte is what was written: header, manifest, each leaf and the root. A failure names what does not hold.
+    After success every byte is what was written: header, manifest, each leaf and the root. A failure names what does
+    not hold.
 
     Parameters
     ----------
@@ -24,4 +26,4 @@ def verify(file: Path, *, json: Annotated[bool, Parameter(negative="")] = False)
         Print one JSON object.
     """
     report = verify_image(file)
-    return show(report, report.text(), json)
+    return show(report, image_report_text(report), json)

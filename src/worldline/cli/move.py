@@ -23,8 +23,8 @@ def move(
 ) -> int:
     """Moves a live session to another host.
 
-    After success the host owns the session at the next epoch, with a receipt that both sides' bytes are the same. After a
-    failure the session goes on where it was, and nothing was installed.
+    After success the host owns the session at the next epoch, with a receipt that both sides' bytes are the same.
+    After a failure the session goes on where it was, and nothing was installed.
 
     Parameters
     ----------

@@ -11,7 +11,8 @@ from cyclopts import Parameter
 from worldline.cli.output import print_json, progress
 from worldline.cli.values import options_of
 from worldline.errors import BadValue
-from worldline.lab.prove import Challenge, Proof, prove as prove_by_experiment
+from worldline.lab.prove import Challenge, Proof
+from worldline.lab.prove import prove as prove_by_experiment
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, parse_bytes
 from worldline.worlds.protocol import OptionValue
@@ -35,8 +36,9 @@ def prove(
 ) -> int:
     """Moves a playing session between real processes and compares it with a twin that never moved.
 
-    Every block's frames are compared by bytes while both play. Then the process that the last move came from is ended, the world
-    goes on, and the whole state of both is compared by bytes. Exit code 0 means that all were equal and all receipts hold.
+    Every block's frames are compared by bytes while both play. Then the process that the last move came from is
+    ended, the world goes on, and the whole state of both is compared by bytes. Exit code 0 means that all were equal
+    and all receipts hold.
 
     Parameters
     ----------
@@ -111,7 +113,7 @@ def _text(proof: Proof) -> str:
         f"pause ms   {_row(proof.pause_ms)}",
         f"gap ms     {_row(proof.gap_ms)}  (last block of one host to first of the next, at the player)",
         f"receipts   {proof.receipts_verified} of {len(proof.receipts)} verified offline by the second reader",
-        f"source     {'its process had ended before the state was compared' if proof.source_exited else 'STILL RUNNING'}",
+        f"source     {'had ended before the state was compared' if proof.source_exited else 'STILL RUNNING'}",
     ]
     lines += [f"differs    {difference}" for difference in proof.differences]
     if proof.sabotage is not None:

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from worldline.cli.output import Shared, progress, show
 from worldline.cli.values import options_of
-from worldline.lab.qualify import BLOCKS, qualify as measure
+from worldline.lab.qualify import BLOCKS
+from worldline.lab.qualify import qualify as measure
 from worldline.service.client import Client
 
 
@@ -24,8 +25,8 @@ def qualify(
 ) -> int:
     """Measures how far the same session's pictures drift apart on two hosts of different plans.
 
-    After success the ordered pair of plans is on record, and a T1 contract whose bound the worst frame meets may move from one to
-    the other. After a failure nothing is recorded. Both sessions are closed either way.
+    After success the ordered pair of plans is on record, and a T1 contract whose bound the worst frame meets may move
+    from one to the other. After a failure nothing is recorded. Both sessions are closed either way.
 
     Parameters
     ----------
@@ -44,9 +45,7 @@ def qualify(
     """
     shared = shared or Shared()
     with Client(shared.url) as client:
-        found = measure(
-            client, world, (source, target), progress, blocks=blocks, seed=seed, options=options_of(option)
-        )
+        found = measure(client, world, (source, target), progress, blocks=blocks, seed=seed, options=options_of(option))
     differs = "never" if found.first_differing_block is None else f"at block {found.first_differing_block}"
     text = (
         f"qualification {found.id}: {found.world}, {found.blocks} blocks, first frame that differs: {differs}\n"

@@ -8,19 +8,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import Shared, show
-from worldline.cli.values import receipt_text
+from worldline.cli.values import receipt_report_text, receipt_text
 from worldline.service.client import Client
 from worldline.verify.reader import verify_receipt
 from worldline.verify.receipts import write_receipt
 
 
-def verify(
-    file: Path, *, image: Path | None = None, json: Annotated[bool, Parameter(negative="")] = False
-) -> int:
+def verify(file: Path, *, image: Path | None = None, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Checks a receipt offline, with a reader that shares no code with the writer.
 
-    After success the receipt is whole, unchanged, and claims equal roots; with an image, that the image is the state it speaks
-    of. A failure names what does not hold.
+    After success the receipt is whole, unchanged, and claims equal roots; with an image, that the image is the state
+    it speaks of. A failure names what does not hold.
 
     Parameters
     ----------
@@ -32,7 +30,7 @@ def verify(
         Print one JSON object.
     """
     report = verify_receipt(file, image)
-    return show(report, report.text(), json)
+    return show(report, receipt_report_text(report), json)
 
 
 def show_receipt(receipt: str, *, save: Path | None = None, shared: Shared | None = None) -> int:

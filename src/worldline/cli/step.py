@@ -22,8 +22,8 @@ def step(
 ) -> int:
     """Generates one block for each action and prints what came.
 
-    After success every action was applied once, in order. After a failure, the answer's number of the last block says how
-    many were; sending the same numbers again with `--first` applies none twice.
+    After success every action was applied once, in order. After a failure, the answer's number of the last block says
+    how many were; sending the same numbers again with `--first` applies none twice.
 
     Parameters
     ----------

@@ -47,12 +47,9 @@ def up(
     memory: str
         What each host may use for sessions, like 4GB.
     plan: str
-        A host on another kernel plan, as HOST=CAPABILITY (default, avx2): under T0 no session moves between it and the others.
-    faults: bool
-        Accept planted faults and sabotage, for the page's panel and for trying things out.
-    check: bool
-        Start, play, move and compare once on any free port, in a temporary folder, and end.
-    json: bool
+        A host on another kernel plan, as HOST=CAPABILITY (default, avx2): under T0 no session moves between it and
+        the others. faults: bool Accept planted faults and sabotage, for the page's panel and for trying things out.
+        check: bool Start, play, move and compare once on any free port, in a temporary folder, and end. json: bool
         Print one JSON object with the address.
     """
     if not 1 <= hosts <= 26:

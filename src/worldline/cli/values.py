@@ -8,6 +8,7 @@ from worldline.runtime.messages import Host, Move, Session
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.receipt import Receipt
 from worldline.units import format_bytes, format_seconds, parse_seconds
+from worldline.verify.reader import ImageReport, ReceiptReport
 from worldline.worlds.protocol import OptionValue
 
 
@@ -18,14 +19,17 @@ def contract_of(
     if horizon is not None and (pause_bound is not None or completion is not None):
         raise BadValue("--horizon sets both bounds; give it alone, or --pause-bound and --completion")
     default = Contract()
-    pause_bound_s = parse_seconds(horizon or pause_bound) if horizon or pause_bound else default.pause_bound_s
-    completion_s = parse_seconds(horizon or completion) if horizon or completion else default.completion_deadline_s
+    pause_text, completion_text = horizon or pause_bound, horizon or completion
+    pause_bound_s = parse_seconds(pause_text) if pause_text else default.pause_bound_s
+    completion_s = parse_seconds(completion_text) if completion_text else default.completion_deadline_s
     tier = Tier.T0 if readout_psnr_db_min is None else Tier.T1
     return Contract(tier, pause_bound_s, completion_s, readout_psnr_db_min)
 
 
 def options_of(pairs: tuple[str, ...]) -> dict[str, OptionValue]:
-    """`('bytes=256MB', 'vae=false')` -> `{'bytes': '256MB', 'vae': False}`: ints, floats and booleans where they read so."""
+    """`('bytes=256MB', 'vae=false')` -> `{'bytes': '256MB', 'vae': False}`: ints, floats and booleans where they read
+    so.
+    """
     options: dict[str, OptionValue] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -116,10 +120,31 @@ def receipt_text(receipt: Receipt) -> str:
             f"receipt   {receipt.id}",
             f"session   {receipt.session}, epoch {receipt.epoch}, block {receipt.block}",
             f"from      {receipt.source} to {receipt.target}, {receipt.mode} over {receipt.transport}",
-            f"moved     {format_bytes(receipt.bytes_moved)} in {receipt.rounds} rounds, "
-            f"state {format_bytes(receipt.state_bytes)}",
+            f"moved     {format_bytes(receipt.bytes_moved)} in {receipt.rounds} rounds",
+            f"state     {format_bytes(receipt.state_bytes)}",
             f"pause     {format_seconds(receipt.pause_s)} of {format_seconds(receipt.duration_s)}",
             f"source    {receipt.source_root}",
             f"target    {receipt.target_root} ({equal})",
         )
     )
+
+
+def image_report_text(report: ImageReport) -> str:
+    """A verified image for people."""
+    return "\n".join(
+        (
+            "the image is whole: every byte was read and found right",
+            f"session   {report.session}, epoch {report.epoch}, block {report.block}, action {report.number}",
+            f"world     {report.world}, plan {report.plan}",
+            f"state     {format_bytes(report.state_bytes)}: {report.tensors} tensors, {report.leaf_count} leaves",
+            f"root      {report.root}",
+        )
+    )
+
+
+def receipt_report_text(report: ReceiptReport) -> str:
+    """A verified receipt for people: what was found true."""
+    lines = [f"receipt {report.id} holds", *(f"  {check}" for check in report.checks)]
+    if report.image is not None:
+        lines.append(image_report_text(report.image))
+    return "\n".join(lines)

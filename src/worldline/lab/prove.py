@@ -1,8 +1,8 @@
 """A proof by experiment: a session that moves while it is played, against a twin that never moves.
 
-Real processes. Both sessions get the same actions; each block's frames are compared by bytes as they come. After the last
-move the process that the session came from is ended, the world goes on for a while, and then the whole state of both is
-written to images and compared by bytes. Every receipt and both images are checked by the second reader.
+Real processes. Both sessions get the same actions; each block's frames are compared by bytes as they come. After the
+last move the process that the session came from is ended, the world goes on for a while, and then the whole state of
+both is written to images and compared by bytes. Every receipt and both images are checked by the second reader.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
@@ -19,12 +19,12 @@ from threading import Condition, Thread
 
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue, Internal, WorldlineError
+from worldline.lab.parked import compare_parked
 from worldline.runtime.fleet import Fleet, FleetPlan
 from worldline.runtime.messages import Session
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
 from worldline.service.client import Client, SessionHandle, StepBlock
-from worldline.verify.compare import compare_images
 from worldline.verify.reader import verify_image, verify_receipt
 from worldline.verify.receipts import write_receipt
 from worldline.worlds.protocol import OptionValue
@@ -46,7 +46,7 @@ class Challenge:
     mode: Mode
     seed: int = 0
     options: dict[str, OptionValue] = field(default_factory=dict)
-    contract: Contract = Contract(pause_bound_s=10.0, completion_deadline_s=120.0)
+    contract: Contract = field(default_factory=lambda: Contract(pause_bound_s=10.0, completion_deadline_s=120.0))
     sabotage: bool = False
     """Flip one random live bit of the moved session at the end: the proof must then fail."""
 
@@ -274,10 +274,10 @@ class _Run:
         return bit
 
     def _compare_state(self, moved: Session, twin: Session) -> list[str]:
-        paths = [self._run_dir / "images" / _image(session) for session in (moved, twin)]
-        for path in paths:
-            verify_image(path)
-        difference = compare_images(*paths)
+        ours, theirs = (self._run_dir / "images" / _image(session) for session in (moved, twin))
+        verify_image(ours, moved.id)
+        verify_image(theirs, twin.id)
+        difference = compare_parked(ours, moved.id, theirs, twin.id)
         return [] if difference is None else [f"state: {difference}"]
 
     def _verify(self, receipts: list[Receipt]) -> int:
@@ -298,11 +298,11 @@ def _image(session: Session) -> str:
 
 def _gaps_ms(seen: list[_Seen]) -> list[float]:
     """Between the last block of one host and the first of the next."""
-    pairs = zip(seen, seen[1:], strict=False)
+    pairs = pairwise(seen)
     return [(after.at_s - before.at_s) * 1e3 for before, after in pairs if before.block.host != after.block.host]
 
 
 def _block_ms_median(seen: list[_Seen]) -> float:
-    pairs = zip(seen, seen[1:], strict=False)
+    pairs = pairwise(seen)
     spans = [(after.at_s - before.at_s) * 1e3 for before, after in pairs if before.block.host == after.block.host]
     return median(spans) if spans else 0.0

@@ -1,8 +1,8 @@
 """Qualifies a pair of plans for tier T1: how far apart the same session's pictures drift on two kernel plans.
 
-Two plans compute other bits from equal state, so a move between them keeps the state exact but not the future. How much that
-shows is measured beforehand: one session is opened on each of two hosts with equal seed and actions, and the frames are
-compared. The first block is left out, since it shows the start and not the drift (paper, section 6.1).
+Two plans compute other bits from equal state, so a move between them keeps the state exact but not the future. How
+much that shows is measured beforehand: one session is opened on each of two hosts with equal seed and actions, and
+the frames are compared. The first block is left out, since it shows the start and not the drift (paper, section 6.1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCKS = 60
 BLOCKS_LEFT_OUT = 1
 
 
-def qualify(
+def qualify(  # noqa: PLR0913 - options given by name
     client: Client,
     world: str,
     hosts: tuple[str, str],
@@ -44,7 +44,7 @@ def qualify(
     sessions = []
     try:
         for host in hosts:
-            sessions.append(client.open(world, seed=seed, options=dict(options or {}), host=host))
+            sessions.append(client.open(world, seed=seed, options=options, host=host))  # noqa: PERF401 - closed below
         found = _measure(world, sessions[0], sessions[1], blocks, random.Random(seed), say)
     finally:
         for session in sessions:
