@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from worldline.errors import BadValue, MissingExtra
+from worldline.worlds.gguf_llama import GgufFile, GgufTokenizer, llama_config, llama_weights
 from worldline.worlds.registry import missing_extra
 
 if TYPE_CHECKING:
@@ -111,17 +112,35 @@ def _smollm2_file() -> Path:
 
 
 def _from_file(path: Path, attention: str) -> Weights:
-    if not path.exists():
+    if path.is_file():
+        return _from_gguf(path, attention)
+    if not path.is_dir():
         raise BadValue(f"weights must be smollm2, random, or a directory or GGUF file; there is no {str(path)!r}")
     _require("accelerate")
-    place: dict[str, Any] = {"pretrained_model_name_or_path": str(path), "local_files_only": True}
-    if path.is_file():
-        _require("gguf")
-        place |= {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     auto = _transformers()
+    place: dict[str, Any] = {"pretrained_model_name_or_path": str(path), "local_files_only": True}
     tokenizer = auto.AutoTokenizer.from_pretrained(**place)
     model = auto.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, attn_implementation=attention)
     return _weights(model, FileTokenizer(tokenizer), [i for i in tokenizer.all_special_ids if i is not None])
+
+
+def _from_gguf(path: Path, attention: str) -> Weights:
+    _require("gguf")
+    auto = _transformers()
+    file = GgufFile(path)
+    try:
+        config = auto.LlamaConfig(**llama_config(file), attn_implementation=attention)
+        tokenizer = GgufTokenizer(file)
+        weights = {name: torch.from_numpy(value) for name, value in llama_weights(file).items()}
+    except (KeyError, ValueError) as error:
+        raise BadValue(f"{path.name} lacks a part of a llama: {error!r}") from error
+    with torch.random.fork_rng(devices=[]):  # building draws weights from the process's generator
+        model = auto.LlamaForCausalLM(config).float()
+    absent, strange = model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    if strange or set(absent) - ({"lm_head.weight"} if config.tie_word_embeddings else set()):
+        raise BadValue(f"{path.name} is no whole llama: {', '.join([*strange, *absent][:5])}")
+    return _weights(model, tokenizer, tokenizer.special_ids)
 
 
 def _random(attention: str) -> Weights:

