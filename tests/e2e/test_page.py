@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from e2e.visitor import LOAD_OPTIONS, PATIENCE_MS, Visitor
@@ -46,12 +47,12 @@ def test_a_visitor_starts_a_world_and_walks_through_it_with_the_keys(visitor: Vi
 def test_without_a_key_and_without_running_on_the_world_stands_still(visitor: Visitor) -> None:
     visitor.start(twin=False)
     visitor.stage.get_by_text("run on by itself").click()
-    visitor.page.wait_for_function("id => window.worldline.players.get(id).pace.unanswered === 0", arg=visitor.session)
+    visitor.wait_until("id => window.worldline.players.get(id).pace.unanswered === 0", visitor.session)
     still = visitor.last_block
     for _ in range(3):
         visitor.stage.get_by_role("button", name="left").click()
     visitor.see_block(still + 3)
-    visitor.page.wait_for_function("id => window.worldline.players.get(id).pace.unanswered === 0", arg=visitor.session)
+    visitor.wait_until("id => window.worldline.players.get(id).pace.unanswered === 0", visitor.session)
     assert visitor.last_block == still + 3
 
 
@@ -89,12 +90,25 @@ def test_the_menu_moves_as_the_drag_does_by_handing_memory_over(visitor: Visitor
     see_twin_equal(visitor)
 
 
-def test_a_flipped_byte_is_refused_in_words_and_the_world_goes_on_at_its_source(visitor: Visitor) -> None:
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("flip a byte", "CORRUPT"),
+        ("cut the link", "LINK_CUT"),
+        ("kill the target", "HOST_GONE"),
+        ("lie about success", "CORRUPT"),
+        ("write late", "CORRUPT"),
+    ],
+)
+def test_a_planted_fault_is_refused_in_words_and_the_world_goes_on_at_its_source(
+    visitor: Visitor, fleet: Fleet, fault: str, code: str
+) -> None:
     visitor.start()
     source, target = visitor.host, visitor.another_host()
-    visitor.stage.get_by_text("flip a byte").click()
+    fleet.wait_alive(target)
+    visitor.stage.get_by_text(fault).click()
     visitor.stage.get_by_role("button", name=f"Move to {target}").click()
-    expect(visitor.alert).to_contain_text("CORRUPT", timeout=PATIENCE_MS)
+    expect(visitor.alert).to_contain_text(code, timeout=PATIENCE_MS)
     expect(visitor.alert).to_contain_text(f"The world goes on at {source}.")
     visitor.see_tile_in(visitor.lane(source))
     visitor.see_more_blocks(5)
@@ -141,10 +155,15 @@ def test_a_gateway_that_was_killed_comes_back_and_play_goes_on_by_number(visitor
     visitor.start()
     visitor.see_more_blocks(3)
     fleet.kill("gateway")
-    visitor.page.wait_for_function("id => !window.worldline.players.get(id).connected", arg=visitor.session)
-    visitor.page.wait_for_function("id => window.worldline.players.get(id).connected", arg=visitor.session)
+    visitor.wait_until("id => !window.worldline.players.get(id).connected", visitor.session)
+    visitor.wait_until("id => window.worldline.players.get(id).connected", visitor.session)
     visitor.see_more_blocks(5)
-    assert_unbroken(visitor)
+    shown = [block["block"] for block in visitor.blocks]
+    missed = visitor.page.evaluate("id => window.worldline.players.get(id).missed", visitor.session)
+    told = [block for first, last in missed for block in range(first, last + 1)]
+    assert sorted({*shown, *told}) == list(range(shown[0], shown[-1] + 1))
+    assert shown == sorted(set(shown))
+    see_twin_equal(visitor)
 
 
 def test_a_wrong_option_is_refused_in_the_dialog_and_nothing_starts(visitor: Visitor) -> None:

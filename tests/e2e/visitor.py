@@ -1,12 +1,15 @@
 """What a person does on the page and what they see, in their words."""
 
 import json
+import re
+import time
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
 PATIENCE_MS = 60_000
 """For a busy two-core machine; no test waits this long on a quiet one."""
+POLL_MS = 25
 LOAD_OPTIONS = {"bytes": "4MB", "block_period_ms": 60}
 
 
@@ -24,11 +27,20 @@ class Visitor:
 
     def come(self) -> None:
         self.page.goto(self.url)
-        self.page.wait_for_function("window.worldline?.state.connected")
+        self.wait_until("() => window.worldline?.state.connected")
 
     def leave(self) -> None:
         for session in self.started:
             self.page.request.delete(f"{self.url}/v1/sessions/{session}", headers={"Idempotency-Key": f"end-{session}"})
+
+    def wait_until(self, claim: str, argument: Any = None) -> None:
+        """Until the page's own state makes the claim true. Playwright's own wait evaluates strings inside the page,
+        which the page's security policy forbids.
+        """
+        deadline_s = time.monotonic() + PATIENCE_MS / 1000
+        while not self.page.evaluate(claim, argument):
+            assert time.monotonic() < deadline_s, f"never came true: {claim} with {argument}"
+            self.page.wait_for_timeout(POLL_MS)
 
     # ---- what they do
 
@@ -47,7 +59,7 @@ class Visitor:
         known = set(self.page.evaluate("[...window.worldline.state.sessions.keys()]"))
         self.ask_for(world, options, twin=twin)
         expect(self.page.get_by_role("dialog")).to_be_hidden(timeout=PATIENCE_MS)
-        self.page.wait_for_function("known => !known.includes(window.worldline.state.focus?.id)", arg=sorted(known))
+        self.wait_until("known => !known.includes(window.worldline.state.focus?.id)", sorted(known))
         self.session = self.page.evaluate("window.worldline.state.focus.id")
         self.started.append(self.session)
         self.see_block(1)
@@ -100,7 +112,12 @@ class Visitor:
 
     def another_host(self) -> str:
         """A host with neither the session nor its twin."""
-        return next(host for host in "abc" if not self.lane(host).locator(".tile", has_text=self.session).count())
+        taken = self.page.evaluate(
+            """id => [...window.worldline.state.sessions.values()]
+                .filter((session) => session.id === id || session.twin_of === id).map((session) => session.host)""",
+            self.session,
+        )
+        return next(host for host in "abc" if host not in taken)
 
     @property
     def blocks(self) -> list[dict[str, Any]]:
@@ -115,9 +132,7 @@ class Visitor:
 
     def see_block(self, block: int) -> None:
         """Waits until this block or a later one was shown."""
-        self.page.wait_for_function(
-            "([id, block]) => window.worldline.players.get(id)?.block >= block", arg=[self.session, block]
-        )
+        self.wait_until("([id, block]) => window.worldline.players.get(id)?.block >= block", [self.session, block])
 
     def see_more_blocks(self, count: int) -> None:
         self.see_block(self.last_block + count)
@@ -137,6 +152,4 @@ def box(locator: Locator) -> tuple[float, float]:
 
 
 def has(word: str) -> Any:
-    import re
-
     return re.compile(rf"\b{word}\b")

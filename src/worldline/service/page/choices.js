@@ -49,7 +49,7 @@ export class Choices {
   #group(legend, name, options) {
     return el(
       "fieldset.choice",
-      { onchange: (event) => this.set(name, event.target.value) },
+      { onchange: (event) => this.set(name, event.target.value), onpointerup: () => setTimeout(letGo, 0) },
       el("legend", {}, legend),
       ...options.map(([value, label, title]) =>
         el(
@@ -61,6 +61,11 @@ export class Choices {
       ),
     );
   }
+}
+
+/** After a choice by pointer the arrow keys walk again; who came by keyboard keeps them for choosing. */
+function letGo() {
+  if (document.activeElement?.matches(".choice input")) document.activeElement.blur();
 }
 
 /** One button for each host that the session isn't on. */

@@ -18,6 +18,12 @@ export function count(value) {
   return String(value).replace(/\B(?=(\d{3})+$)/g, "\u2009");
 }
 
+/** As a sentence, with a capital and a full stop. */
+export function sentence(text) {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
+}
+
 /** A clock time of the machine the page is on. */
 export function clock(atSeconds) {
   return new Date(atSeconds * 1000).toLocaleTimeString([], { hour12: false });

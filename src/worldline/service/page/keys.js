@@ -12,7 +12,7 @@ const ACTION_OF_KEY = {
 };
 
 /** Elements that need the arrow keys themselves. */
-const OWN_KEYS = "input, select, textarea, dialog, [role=menu]";
+const OWN_KEYS = "input:not([type=checkbox]), select, textarea, dialog, [role=menu]";
 
 export function actionOfKey(key) {
   return ACTION_OF_KEY[key] ?? ACTION_OF_KEY[key.toLowerCase()] ?? null;

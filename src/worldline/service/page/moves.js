@@ -1,7 +1,7 @@
 // The journal: moves, parks and resumes, newest first, each with its story.
 
 import { el, Keyed, place, say } from "./dom.js";
-import { clock, ms } from "./format.js";
+import { clock, ms, sentence } from "./format.js";
 import { receiptView } from "./receipt.js";
 import { receiptUrl } from "./api.js";
 
@@ -69,7 +69,7 @@ class Entry {
     this.title.title = `${clock(startedAt)} · ${mode}, ${move.transport} · ${move.id}`;
     say(this.word, outcomeWord(move));
     this.node.dataset.outcome = move.outcome ?? "running";
-    say(this.sentence, move.error ? move.error.sentence : "");
+    say(this.sentence, move.error ? sentence(move.error.sentence) : "");
     this.sentence.hidden = !move.error;
     this.story.replaceChildren(...move.story.map((line) => el("li", {}, line)));
     this.receipt.replaceChildren(...(move.receipt ? [receiptView(move.receipt, receiptUrl(move.receipt.id))] : []));

@@ -8,6 +8,8 @@ import { Screen } from "./screen.js";
 import { Periods } from "./sparkline.js";
 import { TextScreen } from "./textscreen.js";
 
+const FRAMES_PER_S_MAX = 24;
+/** Faster than this nobody can steer, and two cores have three hosts to serve. */
 const LOG_MAX = 5000;
 const RETRY_MS_FIRST = 250;
 const RETRY_MS_MAX = 4000;
@@ -26,12 +28,17 @@ export class Player extends EventTarget {
   twin = null;
   /** What went wrong last, until the next block: {code, sentence}. */
   trouble = null;
+  /** Blocks, from and to, whose pictures were lost on the way; the world has them. */
+  missed = [];
   periods = new Periods();
   #wanted = false;
   #socket = null;
   #retry = 0;
   #retryMs = RETRY_MS_FIRST;
   #shownAt = null;
+  #pumping = 0;
+  #nextAt = 0;
+  #periodMs = 0;
 
   /** `block`: the session's last one as far as it is known, so that its picture can be asked for. */
   constructor(session, block) {
@@ -42,6 +49,7 @@ export class Player extends EventTarget {
     this.actions = session.actions;
     this.screen = text ? new TextScreen() : new Screen();
     this.pace = new Pace(Math.max(session.actions.indexOf("stay"), text ? -1 : 0));
+    this.#periodMs = (1000 * session.readout.frames_per_block) / FRAMES_PER_S_MAX;
     this.before = Math.max(0, block - (text ? 256 : 1)); // a picture is one block, a text is many
   }
 
@@ -81,10 +89,16 @@ export class Player extends EventTarget {
     this.pump();
   }
 
-  /** Sends what may be sent now. */
+  /** Sends what may be sent now, and comes back when more may. */
   pump() {
-    if (!this.connected) return;
-    for (let sent = this.pace.next(); sent; sent = this.pace.next()) this.#send(sent);
+    clearTimeout(this.#pumping);
+    for (let now = performance.now(); this.connected; ) {
+      if (now < this.#nextAt) return void (this.#pumping = setTimeout(() => this.pump(), this.#nextAt - now));
+      const sent = this.pace.next();
+      if (!sent) return;
+      this.#send(sent);
+      this.#nextAt = Math.max(now, this.#nextAt) + this.#periodMs;
+    }
   }
 
   #send({ number, action }) {
@@ -126,6 +140,9 @@ export class Player extends EventTarget {
       case "block":
         this.#shown(message);
         break;
+      case "missed":
+        if (this.block !== null && message.last > this.block) this.missed.push([message.first, message.last]);
+        break;
       case "gap":
         this.gap = message;
         this.periods.mark(message.block, "moved", `→ ${message.target} ${Math.round(message.ms)} ms`);
@@ -135,7 +152,6 @@ export class Player extends EventTarget {
         break;
       case "drive":
         this.pace.watches = !message.driving;
-        if (message.driving) this.#goOn(message.expected);
         break;
       case "error":
         this.trouble = message;

@@ -1,7 +1,7 @@
 // The session in focus: its picture and its twin's, how to walk, what the last move cost and what it proved.
 
 import { el, say } from "./dom.js";
-import { brief, bytes, count, ms } from "./format.js";
+import { brief, bytes, count, ms, sentence } from "./format.js";
 import { holdButton } from "./keys.js";
 import { MoveButtons } from "./choices.js";
 import { drawSparkline } from "./sparkline.js";
@@ -120,7 +120,7 @@ export class Stage {
     say(this.watching, player?.pace.watches ? "Another page walks here. Press a key to walk yourself." : "");
     if (!trouble) return;
     const goesOn = isLive(session) ? ` The world goes on at ${session.host}.` : "";
-    this.alert.replaceChildren(el("code", {}, trouble.code), document.createTextNode(` ${trouble.sentence}${goesOn}`));
+    this.alert.replaceChildren(el("code", {}, trouble.code), document.createTextNode(` ${sentence(trouble.sentence)}${goesOn}`));
   }
 }
 

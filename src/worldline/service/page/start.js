@@ -1,6 +1,7 @@
 // The dialog that starts a world.
 
 import { el, say } from "./dom.js";
+import { sentence } from "./format.js";
 import { ApiError, worlds } from "./api.js";
 
 const KNOWN = {
@@ -82,7 +83,7 @@ export class StartDialog {
       this.node.close();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      this.#refuse(`${error.code}: ${error.sentence}`);
+      this.#refuse(`${error.code}: ${sentence(error.sentence)}`);
     } finally {
       this.go.disabled = false;
       say(this.go, "Start");
@@ -114,8 +115,8 @@ export class StartDialog {
     };
   }
 
-  #refuse(sentence) {
-    say(this.error, sentence);
+  #refuse(words) {
+    say(this.error, words);
     this.error.hidden = false;
     return null;
   }

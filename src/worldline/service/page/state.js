@@ -46,6 +46,7 @@ export class State extends EventTarget {
 
   select(id) {
     this.selected = id;
+    history.replaceState(null, "", `#${encodeURIComponent(id)}`);
     this.#changed();
   }
 

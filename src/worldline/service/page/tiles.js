@@ -5,6 +5,9 @@ import { el, say } from "./dom.js";
 import { count } from "./format.js";
 import { isLive } from "./state.js";
 
+/** Without the sign that every drawn id begins with. */
+const shortName = (id) => id.replace(/^s-/, "");
+
 export class Tile {
   #screen = null;
 
@@ -31,7 +34,7 @@ export class Tile {
       { tabindex: 0, data: { session: id }, onclick: () => this.#select(), onkeydown: (event) => this.#key(event) },
       el("span.grip", { "data-grip": true, "aria-hidden": "true", title: "Drag to another host" }, "⠿"),
       this.preview,
-      el("div.lines", {}, el("div.first", {}, this.name, this.badge), this.sub),
+      el("div.lines", {}, this.name, el("div.second", {}, this.badge, this.sub)),
       this.menuButton,
       this.menu,
     );
@@ -49,7 +52,7 @@ export class Tile {
     this.#show(player);
     const twin = session.twin_of !== null;
     const block = player?.block ?? this.state.facts(session)?.block ?? null;
-    say(this.name, twin ? `twin of ${session.twin_of}` : session.id);
+    say(this.name, twin ? `twin of ${shortName(session.twin_of)}` : shortName(session.id));
     say(this.sub, `${block === null ? "no block yet" : `block ${count(block)}`} · ${session.world}`);
     say(this.badge, twin && isLive(session) ? this.#twinWord(session) : this.#statusWord(session));
     this.badge.dataset.word = this.badge.textContent;
