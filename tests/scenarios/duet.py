@@ -6,7 +6,7 @@ each.
 
 import asyncio
 import contextlib
-import signal
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,34 +197,54 @@ async def hall(run_dir, *names, memory_bytes=4_000_000_000, allow_faults=True):
             await host.close()
 
 
+def start(run_dir, *names, arguments=()):
+    """Host processes by name, ready or not; their logs lie beside the run directory."""
+    started = {}
+    for name in names:
+        command = ["-m", "worldline.runtime.host", "--name", name, "--dir", str(run_dir / "run")]
+        options = ["--memory", "3GB", "--faults", "--die-with-parent", *arguments]
+        with (run_dir / f"{name}.log").open("wb") as log:
+            started[name] = subprocess.Popen([sys.executable, *command, *options], stdout=subprocess.PIPE, stderr=log)
+    return started
+
+
+def stop(started):
+    """SIGTERM to those that still run, and the end of all."""
+    for process in started.values():
+        if process.poll() is None:
+            process.terminate()
+    for process in started.values():
+        process.wait(WAIT_S)
+        process.stdout.close()
+
+
 @contextlib.asynccontextmanager
-async def processes(run_dir, *names, arguments=()):
-    """Hosts as processes: `stage.processes` has them by name."""
+async def connected(run_dir, started):
+    """A stage over host processes, once they listen: `stage.processes` has them by name."""
     stage = Stage()
-    stage.processes = {}
+    stage.processes = started
     try:
-        for name in names:
-            stage.processes[name] = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "worldline.runtime.host", "--name", name, "--dir", str(run_dir / "run")),
-                *("--memory", "3GB", "--faults", "--die-with-parent", *arguments),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=(run_dir / f"{name}.log").open("wb"),
-            )
-        for name, process in stage.processes.items():
+        for name in started:
+            path = run_dir / "run" / f"host-{name}.sock"
             async with asyncio.timeout(WAIT_S):
-                line = await process.stdout.readline()
-            assert b"listens at" in line, (run_dir / f"{name}.log").read_text()
-            await stage.connect(name, run_dir / "run" / f"host-{name}.sock")
+                while not path.exists() and started[name].poll() is None:
+                    await asyncio.sleep(0.02)
+            assert started[name].poll() is None, (run_dir / f"{name}.log").read_text()
+            await stage.connect(name, path)
         yield stage
     finally:
         await stage.close()
-        for process in stage.processes.values():
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-        for process in stage.processes.values():
-            async with asyncio.timeout(WAIT_S):
-                await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def processes(run_dir, *names, arguments=()):
+    """`start`, `connected` and `stop` in one."""
+    started = start(run_dir, *names, arguments=arguments)
+    try:
+        async with connected(run_dir, started) as stage:
+            yield stage
+    finally:
+        await asyncio.to_thread(stop, started)
 
 
 def open_files():

@@ -34,13 +34,13 @@ class BrokenWorld(TinyWorld):
         raise ZeroDivisionError("the adapter has a bug")
 
 
-class FloatingWorld(TinyWorld):
-    """Its state has a float, which can't be described exactly."""
+class NumberedWorld(TinyWorld):
+    """Its state has a key that is no string, which can't be described exactly."""
 
-    name = "floating"
+    name = "numbered"
 
     def open(self, seed, memory):
         live = super().open(seed, memory)
         state = live.state
-        live.state = lambda: {**state(), "speed": 0.5}
+        live.state = lambda: {**state(), "odd": {1: 0}}
         return live

@@ -8,6 +8,7 @@ must never capture it after that.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from worldline.clock import Clock
 from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
 from worldline.runtime.frames import Shown, show
 from worldline.schema.inventory import rules_under
-from worldline.schema.layout import META_SEGMENT, Layout, Manifest
+from worldline.schema.layout import Layout, Manifest
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.gather import Gatherer
 from worldline.snapshot.memory import ArenaMemory
@@ -149,22 +150,21 @@ class Engine:
         path.
         """
         before = self.cut(trusting=False)
-        views = [view for view in before.manifest.layout.views if _is_flippable(view.path, view.dtype)]
-        total = 8 * sum(_nbytes(view.shape, view.dtype) for view in views)
+        paths = [view.path for view in before.manifest.layout.views if _is_flippable(view.path, view.dtype)]
+        state = self._world_now.state()
+        parts = {path: _valid_part(state, path.split("/")[1:]) for path in paths}
+        total = sum(part.bits for part in parts.values())
         if total == 0:
             raise BadValue("this world has no tensor of which a bit could be flipped")
         at = bit % total
-        for view in views:
-            bits = 8 * _nbytes(view.shape, view.dtype)
-            if at < bits:
-                _flip(_find(self._world_now.state(), view.path.split("/")[1:]), view.shape, at)
+        for path, part in parts.items():  # noqa: B007 - the path of the part that was found is the answer
+            if at < part.bits:
+                part.flip(at)
                 break
-            at -= bits
-        else:
-            raise AssertionError("a bit beyond the last view")
+            at -= part.bits
         if self.cut(trusting=False).root == before.root:
-            raise Internal(f"the bit flipped in {view.path} does not show in the state")
-        return view.path
+            raise Internal(f"the bit flipped in {path} does not show in the state")
+        return path
 
     def let_go(self) -> None:
         """Drops the live world, and with it every tensor over the arena. Idempotent."""
@@ -206,36 +206,40 @@ def _read_position(tree: Tree, manifest: Manifest) -> Position:
 
 # ---- sabotage: below torch, so that this module needs none
 
-_ITEM_BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4}
-_ITEM_BYTES |= {"int64": 8, "float64": 8, "complex64": 8, "complex128": 16}
-
 
 def _is_flippable(path: str, dtype: str) -> bool:
-    """Tensors of the world: not the tree's text, and not a generator, parts of whose state are padding that nothing
-    reads.
-    """
-    return path != META_SEGMENT and path.startswith("world/") and dtype in _ITEM_BYTES and dtype != "bool"
+    """Tensors of the world: not a generator, parts of whose state are padding, and no bool, which has but one bit."""
+    return path.startswith("world/") and dtype not in {"rng", "bool"}
 
 
-def _nbytes(shape: Sequence[int], dtype: str) -> int:
-    count = _ITEM_BYTES[dtype]
-    for size in shape:
-        count *= size
-    return count
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of a live tensor that is state, in elements from `address`."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    item_bytes: int
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.item_bytes * math.prod(self.shape)
+
+    def flip(self, bit: int) -> None:
+        """Bit `bit` of the elements in order."""
+        element, within = divmod(bit, 8 * self.item_bytes)
+        address = self.address + within // 8
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            element, index = divmod(element, size)
+            address += index * stride * self.item_bytes
+        ctypes.c_uint8.from_address(address).value ^= 1 << within % 8
 
 
-def _find(tree: Any, path: Sequence[str]) -> Any:
+def _valid_part(tree: Any, path: Sequence[str]) -> _Part:
     for name in path:
         tree = tree[name] if isinstance(tree, dict) else tree[int(name)]
-    return tree.tensor if isinstance(tree, Partial) else tree
-
-
-def _flip(tensor: Any, shape: Sequence[int], bit: int) -> None:
-    """Flips bit `bit` of the elements of `shape`, in order, of a tensor with any strides."""
-    item_bytes = tensor.element_size()
-    element, within = divmod(bit, 8 * item_bytes)
-    address = tensor.data_ptr() + within // 8
-    for size, stride in zip(reversed(shape), reversed(tensor.stride()), strict=True):
-        element, index = divmod(element, size)
-        address += index * stride * item_bytes
-    ctypes.c_uint8.from_address(address).value ^= 1 << within % 8
+    tensor = tree.tensor if isinstance(tree, Partial) else tree
+    shape = list(tensor.shape)
+    if isinstance(tree, Partial):
+        shape[tree.dim] = tree.stop
+    return _Part(tensor.data_ptr(), tuple(shape), tuple(tensor.stride()), tensor.element_size())
