@@ -179,24 +179,33 @@ class Controller:
         if not 1 <= len(key) <= KEY_LENGTH_MAX:
             raise BadValue(f"an idempotency key has 1 to {KEY_LENGTH_MAX} characters, not {len(key)}")
         digest = hashlib.sha256(msgspec.json.encode(verb, order="sorted")).digest()
-        claim = await self._store.claim(Claim(key, digest, self._draw(verb), None))
-        if claim.verb != digest:
+        drawn = self._draw(verb)
+        older = await self._store.claim(Claim(key, digest, drawn, None))
+        if older is not None and older.verb != digest:
             raise KeyReused("this idempotency key was used with another request", key=key)
-        if claim.answer is not None:
-            return msgspec.json.decode(claim.answer, type=Session | Move)
+        if older is not None and older.answer is not None:
+            return msgspec.json.decode(older.answer, type=Session | Move)
         if key not in self._keyed:
-            self._keyed[key] = asyncio.ensure_future(self._answer(key, verb, claim.id))
+            answering = self._answer(key, verb, drawn) if older is None else self._answer_again(key, verb, older.id)
+            self._keyed[key] = task = asyncio.create_task(answering)
+            task.add_done_callback(lambda _: self._keyed.pop(key, None))
         return await asyncio.shield(self._keyed[key])
+
+    async def _answer_again(self, key: str, verb: VerbRequest, drawn: str) -> Session | Move:
+        """For a key whose verb was begun by a controller that then ended, or begun again after it was done."""
+        found = await self._found(verb, drawn)
+        if found is None:
+            return await self._answer(key, verb, drawn)
+        await self._store.answer(key, msgspec.json.encode(found))
+        return found
 
     async def _answer(self, key: str, verb: VerbRequest, drawn: str) -> Session | Move:
         try:
-            answer = await self._found(verb, drawn) or await self._verb(verb, drawn)
+            answer = await self._verb(verb, drawn)
             await self._store.answer(key, msgspec.json.encode(answer))
         except WorldlineError:
             await self._store.release(key)
             raise
-        finally:
-            self._keyed.pop(key, None)
         return answer
 
     async def _found(self, verb: VerbRequest, drawn: str) -> Session | Move | None:

@@ -98,8 +98,8 @@ class Store(Protocol):
 
     async def receipt(self, receipt: str) -> Receipt | None: ...
 
-    async def claim(self, claim: Claim) -> Claim:
-        """The row of `claim.key`: `claim` itself if the key is new, else the older one, whatever its verb."""
+    async def claim(self, claim: Claim) -> Claim | None:
+        """None: the key was new, and is this claim's from now on, durably. Else the older row, whatever its verb."""
         ...
 
     async def answer(self, key: str, answer: bytes) -> None:
@@ -173,8 +173,10 @@ class MemoryStore:
     async def receipt(self, receipt: str) -> Receipt | None:
         return self._receipts.get(receipt)
 
-    async def claim(self, claim: Claim) -> Claim:
-        return self._claims.setdefault(claim.key, claim)
+    async def claim(self, claim: Claim) -> Claim | None:
+        older = self._claims.get(claim.key)
+        self._claims.setdefault(claim.key, claim)
+        return older
 
     async def answer(self, key: str, answer: bytes) -> None:
         held = self._claims[key]

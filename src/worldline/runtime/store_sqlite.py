@@ -101,7 +101,7 @@ class SqliteStore:
     async def receipt(self, receipt: str) -> Receipt | None:
         return _one(Receipt, await self._read("SELECT body FROM receipts WHERE id = ?", receipt))
 
-    async def claim(self, claim: Claim) -> Claim:
+    async def claim(self, claim: Claim) -> Claim | None:
         return await self._write(lambda db: _claim(db, claim))
 
     async def answer(self, key: str, answer: bytes) -> None:
@@ -221,8 +221,10 @@ def _journal(db: sqlite3.Connection, move: Move) -> None:
     )
 
 
-def _claim(db: sqlite3.Connection, claim: Claim) -> Claim:
-    db.execute("INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)", (claim.key, claim.verb, claim.id, claim.answer))
+def _claim(db: sqlite3.Connection, claim: Claim) -> Claim | None:
+    row = (claim.key, claim.verb, claim.id, claim.answer)
+    if db.execute("INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?)", row).rowcount == 1:
+        return None
     row = db.execute("SELECT verb, id, answer FROM keys WHERE key = ?", (claim.key,)).fetchone()
     return Claim(claim.key, bytes(row[0]), str(row[1]), None if row[2] is None else bytes(row[2]))
 
