@@ -14,4 +14,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     from worldline.cli.app import run
 
-    return run(list(sys.argv[1:] if argv is None else argv))
+    return run([*(sys.argv[1:] if argv is None else argv)])  # the module `list` hides the builtin here

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.types import ExistingFile
 
 from worldline.cli.output import show
 from worldline.cli.values import image_report_text
 from worldline.verify.reader import verify_image
 
 
-def verify(file: Path, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def verify(file: ExistingFile, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Checks an image offline, with a reader that shares no code with the writer.
 
     After success every byte is what was written: header, manifest, each leaf and the root. A failure names what does
@@ -20,7 +20,7 @@ def verify(file: Path, *, json: Annotated[bool, Parameter(negative="")] = False)
 
     Parameters
     ----------
-    file: Path
+    file: ExistingFile
         The image.
     json: bool
         Print one JSON object.

@@ -14,7 +14,7 @@ from worldline.errors import BadValue
 from worldline.lab.prove import Challenge, Proof
 from worldline.lab.prove import prove as prove_by_experiment
 from worldline.schema.receipt import Mode
-from worldline.units import format_bytes, parse_bytes
+from worldline.units import format_bytes
 from worldline.worlds.protocol import OptionValue
 
 NOT_IDENTICAL = 1
@@ -99,7 +99,7 @@ def _options(world: str, size: str | None, pairs: tuple[str, ...]) -> dict[str, 
     if size is not None:
         if world != "load":
             raise BadValue(f"--bytes is the size of a load world's state; {world} has its own")
-        options["bytes"] = parse_bytes(size)
+        options["bytes"] = size
     return options
 
 

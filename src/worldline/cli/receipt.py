@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.types import ExistingFile
 
 from worldline.cli.output import Shared, show
 from worldline.cli.values import receipt_report_text, receipt_text
@@ -14,7 +15,9 @@ from worldline.verify.reader import verify_receipt
 from worldline.verify.receipts import write_receipt
 
 
-def verify(file: Path, *, image: Path | None = None, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def verify(
+    file: ExistingFile, *, image: ExistingFile | None = None, json: Annotated[bool, Parameter(negative="")] = False
+) -> int:
     """Checks a receipt offline, with a reader that shares no code with the writer.
 
     After success the receipt is whole, unchanged, and claims equal roots; with an image, that the image is the state
@@ -22,7 +25,7 @@ def verify(file: Path, *, image: Path | None = None, json: Annotated[bool, Param
 
     Parameters
     ----------
-    file: Path
+    file: ExistingFile
         The receipt, as `worldline receipt show --save` writes it.
     image: Path
         The image of a park, to be checked against the receipt.

@@ -1,0 +1,82 @@
+"""The command line's own part: words, help, exit codes. What the verbs do is in tests/scenarios/test_cli.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from worldline.cli import main
+from worldline.cli.app import COMMANDS
+from worldline.cli.values import contract_of, options_of
+from worldline.errors import BadValue
+from worldline.schema.contract import Contract, Tier
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "receipt verify", "receipt show", "image verify"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    assert "Usage: worldline" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_documents(command: str) -> None:
+    assert f"`{command}" in (ROOT / "docs" / "cli.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["no-such-command"],
+        ["open"],
+        ["move", "s-1"],
+        ["open", "reference", "--horizon", "400 parsecs"],
+        ["open", "reference", "--horizon", "400ms", "--pause-bound", "1s"],
+        ["open", "reference", "-o", "nonsense"],
+        ["prove", "--moves", "0"],
+        ["prove", "--mode", "teleport"],
+        ["prove", "--world", "reference", "--bytes", "1MB"],
+        ["up", "--hosts", "0"],
+        ["up", "--plan", "nonsense"],
+    ],
+)
+def test_wrong_words_are_exit_code_2_and_one_json_object(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*argv, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["code"] == "BAD_VALUE"
+    assert err.startswith("worldline: BAD_VALUE: ")
+
+
+def test_no_gateway_is_said_and_is_not_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--url", "http://127.0.0.1:9", "--json"]) == 6
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "CONTROLLER_GONE"
+
+
+def test_a_file_that_is_no_receipt_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "receipt.json"
+    path.write_text("{}")
+    assert main(["receipt", "verify", str(path), "--json"]) == 5
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "MALFORMED"
+
+
+@pytest.mark.parametrize("kind", ["receipt", "image"])
+def test_a_file_that_is_not_there_is_wrong_words(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([kind, "verify", "no-such-file"]) == 2
+    assert "no-such-file" in capsys.readouterr().err
+
+
+def test_contracts_as_people_write_them() -> None:
+    assert contract_of("400ms", None, None, None) == Contract.horizon(0.4)
+    assert contract_of(None, "20ms", "3s", None) == Contract(pause_bound_s=0.02, completion_deadline_s=3.0)
+    assert contract_of(None, None, None, None) == Contract()
+    assert contract_of(None, None, None, 35.0).tier is Tier.T1
+
+
+def test_options_read_as_what_they_look_like() -> None:
+    pairs = ("bytes=256MB", "vae=false", "layers=3", "share=0.5", "text=a=b")
+    assert options_of(pairs) == {"bytes": "256MB", "vae": False, "layers": 3, "share": 0.5, "text": "a=b"}
+    with pytest.raises(BadValue):
+        options_of(("=x",))
