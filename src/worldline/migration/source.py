@@ -303,7 +303,8 @@ class SourceMachine:
         assert cut is not None, "only a cut can be sealed"
         self._enter(Phase.SEALED, f"sealed at block {cut.manifest.block}", now_s)
         block = cut.manifest.block
-        seal = records.Seal(cut.root, cut.layout, block, cut.number, len(cut.digests), self._generation)
+        held_us = min(max(0, round(1e6 * (now_s - self._frozen_at_s))), 2**32 - 1)
+        seal = records.Seal(cut.root, cut.layout, block, cut.number, len(cut.digests), self._generation, held_us)
         sealed = Sealed(cut.root, block, cut.number, self._frozen_at_s, self._bytes_moved, self._round.number)
         return [SendRecord(seal), self._report("sealed"), sealed]
 

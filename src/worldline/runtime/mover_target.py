@@ -149,8 +149,6 @@ class TargetAttempt:
             return words.Deadline()
 
     async def _carry_out(self, event: words.Event) -> None:
-        if isinstance(event, words.ManifestIn):
-            self._frozen_at_s = self._tools.clock.monotonic_s()
         try:
             commands = self._machine.handle(event, self._tools.clock.monotonic_s())
         except WorldlineError as error:
@@ -213,6 +211,8 @@ class TargetAttempt:
             self._events.put_nowait(words.LandedIn(event.extent))
             return
         record = records.decode_record(event.data)
+        if isinstance(record, records.Seal):
+            self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:
             self._events.put_nowait(words.event_of(record))
 

@@ -107,6 +107,8 @@ class Seal:
     """The last action number applied."""
     leaf_count: int
     generation: int
+    held_us: int = 0
+    """For how long the engine had been held when this was written: a receipt tells the pause without a common clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +335,12 @@ _SEAL = struct.Struct(f"<{ROOT_BYTES}s{ROOT_BYTES}sQQQII")
 
 def _encode_seal(record: Seal) -> bytes:
     root, layout = _sized(record.root, ROOT_BYTES, "a root"), _sized(record.layout, ROOT_BYTES, "a layout digest")
-    return _pack(_SEAL, root, layout, record.block, record.number, record.leaf_count, record.generation, 0)
+    numbers = (record.block, record.number, record.leaf_count, record.generation, record.held_us)
+    return _pack(_SEAL, root, layout, *numbers)
 
 
 def _decode_seal(data: bytes) -> Seal:
-    root, layout, block, number, leaf_count, generation, reserved = _SEAL.unpack(data)
-    _check_reserved(reserved)
-    return Seal(root, layout, block, number, leaf_count, generation)
+    return Seal(*_SEAL.unpack(data))
 
 
 class _WhyBody(Body, frozen=True):

@@ -81,7 +81,7 @@ def test_a_freeze_is_one_cut_that_is_not_thawed_then_everything_and_the_seal() -
     commands = source.handle(s.Posted(4000, 0.2), 0.3)
     assert kinds(commands) == [records.RoundEnd, records.Seal, s.Sealed]
     assert commands[0] == s.SendRecord(records.RoundEnd(1, 4000))
-    assert commands[1] == s.SendRecord(records.Seal(b"root7", LAYOUT_DIGEST, 7, 7, 4, 1))
+    assert commands[1] == s.SendRecord(records.Seal(b"root7", LAYOUT_DIGEST, 7, 7, 4, 1, held_us=250_000))
     assert commands[-1] == s.Sealed(b"root7", 7, 7, 0.05, 4000, 1)
 
 

@@ -64,7 +64,7 @@ records = st.one_of(
         u32,
         st.lists(st.builds(LeafDigest, extents, st.binary(min_size=16, max_size=16)), max_size=5).map(tuple),
     ),
-    st.builds(Seal, roots, roots, u64, u64, u64, u32),
+    st.builds(Seal, roots, roots, u64, u64, u64, u32, u32),
     st.builds(Prepared, roots),
     st.builds(Refused, codes, sentences),
     st.builds(Abort, codes, sentences),
