@@ -6,6 +6,7 @@ each.
 
 import asyncio
 import contextlib
+import secrets
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -60,7 +61,6 @@ class Stage:
         self.owners = {}
         self.players = {}
         self.notices = []
-        self.moves = 0
 
     async def connect(self, name, path):
         self.peers[name] = await rpc.connect(path, NOTICES, self._on_notice, HostGone(f"host {name} is gone"))
@@ -117,8 +117,7 @@ class Stage:
     # ---- the controller's part
 
     async def prepare(self, session, target, transport, mode=Mode.PRECOPY, fault=None, **change):
-        self.moves += 1
-        move = f"m{self.moves}"
+        move = f"m{secrets.token_hex(4)}"
         source, epoch, what, witness = self.owners[session]
         (facts,) = [found for found in (await self.facts(source)).sessions if found.session == session]
         order = {
@@ -227,11 +226,14 @@ async def connected(run_dir, started):
         for name in started:
             path = run_dir / "run" / f"host-{name}.sock"
             async with asyncio.timeout(WAIT_S):
-                while not path.exists() and started[name].poll() is None:
+                while not path.exists() and started[name].poll() is None:  # noqa: ASYNC110 - a file tells nobody
                     await asyncio.sleep(0.02)
             assert started[name].poll() is None, (run_dir / f"{name}.log").read_text()
             await stage.connect(name, path)
         yield stage
+        for name, process in started.items():
+            for found in (await stage.facts(name)).sessions if process.poll() is None else ():
+                await stage.call(name, wire.CloseSession(found.session, found.epoch))
     finally:
         await stage.close()
 

@@ -83,7 +83,6 @@ async def test_a_second_host_of_one_name_is_refused_and_the_first_plays_on(pair)
         assert second.returncode == 2
         assert b"another process listens" in second.stderr
         await stage.play("walk", 2)
-        await stage.call("a", wire.CloseSession("walk", 1))
 
 
 def _run_second(run_dir):
@@ -143,7 +142,6 @@ async def test_a_host_with_default_kernels_refuses_a_session_of_one_with_faster_
         with pytest.raises(PlanMismatch, match="cpu_capability"):
             await stage.move("walk", "c", "tcp")
         await stage.play("walk", 1)
-        await stage.call("a", wire.CloseSession("walk", 1))
 
 
 def _with_kernels(run_dir, capability):
