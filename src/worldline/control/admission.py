@@ -69,7 +69,8 @@ class Wish:
     transport: str
     contract: Contract
     load: Load
-    qualifications: tuple[Qualification, ...] = ()
+    qualification: Qualification | None = None
+    """Of the ordered pair of plans, where one is on record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def admit(wish: Wish, source: HostSide | Image, target: HostSide) -> Admission:
     if isinstance(source, HostSide):
         _check_transport(wish.transport, source, target)
     _check_byte_order(source, target)
-    qualification = check_plans(wish.contract, source.plan, target.plan, wish.qualifications)
+    qualification = check_plans(wish.contract, source.plan, target.plan, wish.qualification)
     if wish.load.arena_bytes > target.memory_free_bytes:
         raise NoCapacity(
             f"host {target.host} has {format_bytes(target.memory_free_bytes)} free, and the session needs "
@@ -128,16 +129,15 @@ def _check_byte_order(source: HostSide | Image, target: HostSide) -> None:
 
 
 def check_plans(
-    contract: Contract, source: Plan, target: Plan, qualifications: tuple[Qualification, ...]
+    contract: Contract, source: Plan, target: Plan, qualification: Qualification | None
 ) -> Qualification | None:
     """None where the plans are equal; under T1 the qualification that keeps the readout bound.
 
     Raises `PlanMismatch`, naming the facts that differ: told before the move, never after it as corruption.
     """
-    differences = source.differences(target)
-    if not differences and source.digest == target.digest:
+    if source.digest == target.digest:
         return None
-    named = ", ".join(differences) or "digest"
+    named = ", ".join(source.differences(target)) or "digest"
     facts = {
         "differences": named,
         "source_plan": source.digest,
@@ -148,22 +148,20 @@ def check_plans(
         raise PlanMismatch(f"the target would compute other bits: the plans differ in {named}", **facts)
     if source.world != target.world:
         raise PlanMismatch(f"the plans are of two worlds, {source.world} and {target.world}", **facts)
-    pair = (source.digest, target.digest, source.world)
-    measured = [q for q in qualifications if (q.source_plan, q.target_plan, q.world) == pair]
-    if not measured:
+    pair = (source.digest, target.digest)  # a plan's digest covers its world
+    if qualification is None or (qualification.source_plan, qualification.target_plan) != pair:
         raise PlanMismatch(f"the plans differ in {named}, and this pair was never qualified for T1", **facts)
-    best = max(measured, key=lambda qualification: qualification.psnr_db_worst)
     bound = contract.readout_psnr_db_min
     assert bound is not None, "a T1 contract has a readout bound"
     # Written so that a NaN fails too.
-    if not best.psnr_db_worst >= bound:
+    if not qualification.psnr_db_worst >= bound:
         raise PlanMismatch(
-            f"the pair's worst frame has {best.psnr_db_worst:.1f} dB, and the contract asks for {bound:.1f} dB",
+            f"the worst frame has {qualification.psnr_db_worst:.1f} dB, and the contract asks for {bound:.1f} dB",
             **facts,
-            qualification=best.id,
-            psnr_db_worst=best.psnr_db_worst,
+            qualification=qualification.id,
+            psnr_db_worst=qualification.psnr_db_worst,
         )
-    return best
+    return qualification
 
 
 def check_rates(mode: Mode, contract: Contract, load: Load) -> float | None:

@@ -37,7 +37,7 @@ from worldline.runtime.messages import (
 )
 from worldline.runtime.rpc import ErrorRecord
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
-from worldline.schema.plan import Plan, Qualification
+from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode
 
 HANDS_OVER = frozenset({"shm"})
@@ -102,7 +102,7 @@ class Moves:
             plan = await target.plan_of(spec)
             source_plan = self._hosts.known_plan(receipt.source_plan) or Plan(row.world, (), "", receipt.source_plan)
             load = Load(receipt.state_bytes, receipt.state_bytes)
-            known = await self._qualifications(source_plan, plan)
+            known = await self._book.store.qualification(source_plan.digest, plan.digest)
             wish = Wish(Mode.RESUME, IMAGE_TRANSPORT, row.contract, load, known)
             admission = admit(wish, Image(sys.byteorder, source_plan), _side(target, plan))
             order = Order(
@@ -128,7 +128,7 @@ class Moves:
         plan = await target.plan_of(here.spec)
         hands_over = request.transport in HANDS_OVER
         load = Load(here.state_bytes, 0 if hands_over else here.state_bytes)
-        known = await self._qualifications(here.plan, plan)
+        known = await self._book.store.qualification(here.plan.digest, plan.digest)
         wish = Wish(request.mode, request.transport, row.contract, load, known)
         admission = admit(wish, _side(source, here.plan), _side(target, plan))
         order = Order(
@@ -162,10 +162,6 @@ class Moves:
             raise BadValue(f"a move's mode is freeze or precopy, not {request.mode}", mode=str(request.mode))
         if request.fault is not None and not self._faults:
             raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=request.fault)
-
-    async def _qualifications(self, source: Plan, target: Plan) -> tuple[Qualification, ...]:
-        found = await self._book.store.qualification(source.digest, target.digest)
-        return () if found is None else (found,)
 
     def _first_line(self, order: Order, cargo: Cargo) -> Move:
         return Move(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from worldline.clock import Clock
+from worldline.control.admission import check_plans
 from worldline.errors import (
     BadValue,
     Conflict,
@@ -31,7 +32,7 @@ from worldline.errors import (
     UnknownMove,
 )
 from worldline.runtime import messages as wire
-from worldline.runtime.host_worlds import Built, Engines, MemoryLedger, refuse_other_plan
+from worldline.runtime.host_worlds import Built, Engines, MemoryLedger
 from worldline.runtime.hosting import HostedSession, refuse_if_held
 from worldline.runtime.imaging import ImageArrival, ImageDeparture, ImageTools
 from worldline.runtime.mover_source import SourceRun, SourceTools
@@ -174,7 +175,7 @@ class Moves:
         self._refuse_arrival(order.move)
         with self._host.new_name(order.session):
             built = await self._desk.engines.get(order.spec)
-            refuse_other_plan(order.spec, order.source_plan, built.plan, order.qualification)
+            check_plans(order.spec.contract, order.source_plan, built.plan, order.qualification)
             self._reserve(order.move, order.state_bytes, built)
             try:
                 attempt, endpoint = await self._listen(order, built, transport)

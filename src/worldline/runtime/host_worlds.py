@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import msgspec
 
 from worldline.clock import Clock
-from worldline.errors import BadValue, NoCapacity, PlanMismatch
+from worldline.errors import BadValue, NoCapacity
 from worldline.runtime.messages import SessionSpec
-from worldline.schema.contract import Tier
-from worldline.schema.plan import Plan, Qualification
+from worldline.schema.plan import Plan
 from worldline.units import format_bytes, format_seconds
 from worldline.worlds.plan import plan_of
 from worldline.worlds.protocol import World
@@ -112,24 +111,3 @@ class MemoryLedger:
     def release(self, holder: str) -> None:
         """Idempotent."""
         self._held.pop(holder, None)
-
-
-def refuse_other_plan(spec: SessionSpec, source: Plan, here: Plan, qualification: Qualification | None) -> None:
-    """Raises `PlanMismatch`, naming the facts that differ, unless the plans are equal or T1 allows the pair."""
-    differing = source.differences(here)
-    if not differing and source.digest == here.digest:
-        return
-    names = ", ".join(differing) or "digest"
-    facts = {"source": source.digest, "target": here.digest, "differing": names}
-    if spec.contract.tier is Tier.T0:
-        raise PlanMismatch(f"the target would compute other bits: {names} differ, and the contract is T0", **facts)
-    pair = (source.digest, here.digest)
-    if qualification is None or (qualification.source_plan, qualification.target_plan) != pair:
-        raise PlanMismatch(f"{names} differ, and this pair of plans was not qualified for T1", **facts)
-    bound_db = spec.contract.readout_psnr_db_min
-    assert bound_db is not None, "T1 has a bound"
-    if qualification.world != here.world or qualification.psnr_db_worst < bound_db:
-        raise PlanMismatch(
-            f"{names} differ, and the worst frame has {qualification.psnr_db_worst:.1f} dB, below {bound_db:.1f}",
-            **facts,
-        )

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worldline.clock import Clock
+from worldline.control.admission import check_plans
 from worldline.errors import BadValue, Internal, PlanMismatch, StaleEpoch, StateLost, WorldlineError
 from worldline.runtime.host_engine import Cut, Engine
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.messages import ImageWritten, LoadImage, SessionFailed, WriteImage
-from worldline.schema.contract import Tier
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.layout import Extent
+from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
@@ -254,17 +255,8 @@ class ImageArrival:
             raise StaleEpoch(f"image {order.image} was written under epoch {identity.epoch}, not {order.epoch - 1}")
         if identity.world != here.world.name:
             raise PlanMismatch(f"the image is of world {identity.world}, not {here.world.name}")
-        if identity.plan == here.plan.digest:
-            return
-        contract, pair = order.spec.contract, order.qualification
-        facts = {"source": identity.plan, "target": here.plan.digest}
-        if contract.tier is Tier.T0:
-            raise PlanMismatch("this host would compute other bits than the one that parked, under T0", **facts)
-        qualified = pair is not None and (pair.source_plan, pair.target_plan) == (identity.plan, here.plan.digest)
-        bound_db = contract.readout_psnr_db_min
-        assert bound_db is not None, "T1 has a bound"
-        if pair is None or not qualified or pair.psnr_db_worst < bound_db:
-            raise PlanMismatch("this pair of plans was not qualified for T1 within the contract's bound", **facts)
+        written_under = Plan(here.plan.world, (), "", identity.plan)  # an image keeps the digest of its plan alone
+        check_plans(order.spec.contract, written_under, here.plan, order.qualification)
 
     def _receipt(self, found: images.Image, cut: Cut) -> Receipt:
         order, now_s = self.order, self._tools.clock.monotonic_s()

@@ -71,20 +71,23 @@ def test_plans_with_one_digest_less_in_common_are_not_equal() -> None:
         admit(WISH, SOURCE, replace(TARGET, plan=replace(PLAN, digest="d9")))
 
 
-def test_t1_takes_a_qualified_pair_and_cites_its_best_run() -> None:
-    runs = (qualification(41.0), qualification(45.0), replace(qualification(99.0), target_plan="d3"))
-    admission = admit(replace(WISH, contract=T1, qualifications=runs), SOURCE, replace(TARGET, plan=OTHER))
+def test_t1_takes_a_qualified_pair_and_cites_its_run() -> None:
+    wish = replace(WISH, contract=T1, qualification=qualification(45.0))
+    admission = admit(wish, SOURCE, replace(TARGET, plan=OTHER))
     assert admission.qualification == qualification(45.0)
 
 
-@pytest.mark.parametrize("runs", [(), (qualification(39.9),), (qualification(math.nan),)])
-def test_t1_refuses_a_pair_that_is_unqualified_or_below_the_bound(runs: tuple[Qualification, ...]) -> None:
+@pytest.mark.parametrize(
+    "run",
+    [None, qualification(39.9), qualification(math.nan), replace(qualification(99.0), target_plan="d3")],
+)
+def test_t1_refuses_a_pair_that_is_unqualified_or_below_the_bound(run: Qualification | None) -> None:
     with pytest.raises(PlanMismatch):
-        admit(replace(WISH, contract=T1, qualifications=runs), SOURCE, replace(TARGET, plan=OTHER))
+        admit(replace(WISH, contract=T1, qualification=run), SOURCE, replace(TARGET, plan=OTHER))
 
 
 def test_t1_refuses_the_pair_the_other_way_round() -> None:
-    wish = replace(WISH, contract=T1, qualifications=(qualification(50.0),))
+    wish = replace(WISH, contract=T1, qualification=qualification(50.0))
     with pytest.raises(PlanMismatch, match="never qualified"):
         admit(wish, replace(SOURCE, plan=OTHER), TARGET)
 
