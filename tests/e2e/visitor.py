@@ -10,6 +10,8 @@ from playwright.sync_api import Locator, Page, expect
 PATIENCE_MS = 60_000
 """For a busy two-core machine; no test waits this long on a quiet one."""
 POLL_MS = 25
+PAUSE_BOUND_MS = 20_000
+"""So that a busy machine refuses no move which a test wants done."""
 LOAD_OPTIONS = {"bytes": "4MB", "block_period_ms": 60}
 
 
@@ -52,6 +54,7 @@ class Visitor:
         dialog.get_by_label("Seed").fill(seed)
         dialog.get_by_role("checkbox").set_checked(twin)
         dialog.get_by_text("More", exact=True).click()
+        dialog.get_by_label("Pause bound, ms").fill(str(PAUSE_BOUND_MS))
         dialog.get_by_label("Options of the world, as JSON").fill(json.dumps(options))
         dialog.get_by_role("button", name="Start", exact=True).click()
 

@@ -12,6 +12,8 @@ export class Pace {
   paused = false;
   /** Another connection drives this session. */
   watches = false;
+  /** The twin is too far behind to be looked at beside it. */
+  waits = false;
   #idle;
   #number = 0; // the last one given
   #unanswered = []; // [{number, action}]
@@ -48,7 +50,7 @@ export class Pace {
 
   /** The next action to send, `{number, action}`, or null. Call until it gives null. */
   next() {
-    if (this.paused || this.watches || this.#unanswered.length >= AHEAD_MAX) return null;
+    if (this.paused || this.watches || this.waits || this.#unanswered.length >= AHEAD_MAX) return null;
     const action = this.#taps.shift() ?? this.#held.at(-1) ?? (this.runsOn ? this.#idle : null);
     if (action === null) return null;
     const sent = { number: ++this.#number, action };

@@ -89,6 +89,11 @@ export class Player extends EventTarget {
     this.pump();
   }
 
+  setWaits(waits) {
+    this.pace.waits = waits;
+    this.pump();
+  }
+
   /** Sends what may be sent now, and comes back when more may. */
   pump() {
     clearTimeout(this.#pumping);

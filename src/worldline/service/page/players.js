@@ -4,6 +4,7 @@ import { Player } from "./play.js";
 import { isLive } from "./state.js";
 
 const PLAYERS_MAX = 24;
+const TWIN_BEHIND_MAX = 4;
 
 export class Players {
   #players = new Map();
@@ -55,6 +56,7 @@ export class Players {
       player.setWanted(isLive(sessions.get(id)));
       player.setRunsOn(this.#runsOn && id === focus?.id);
       player.setPaused(this.#hidden || sessions.get(id).twin_of !== null);
+      player.setWaits(this.#isAhead(player, this.get(sessions.get(id).twin)));
     }
     for (const move of this.state.moves.values()) if (move.outcome && !this.#marked.has(move.id)) this.#mark(move);
   }
@@ -63,6 +65,11 @@ export class Players {
   #mark(move) {
     this.#marked.add(move.id);
     if (move.outcome === "refused") this.get(move.session)?.periods.mark(null, "refused", move.error?.code ?? "refused");
+  }
+
+  /** Whether a session has left its twin behind, which runs on the same cores; a twin that is gone holds nobody up. */
+  #isAhead(player, twin) {
+    return twin !== null && twin.connected && player.block - twin.block > TWIN_BEHIND_MAX;
   }
 
   #add(session) {

@@ -13,17 +13,17 @@ export function receiptView(receipt, url) {
     el(
       "div.roots",
       {},
-      root("source", receipt.source_root, receipt.source),
+      root("source", receipt.source_root, side(receipt.source)),
       el("span.equal", { role: "img", "aria-label": equal ? "equal" : "different" }, equal ? "=" : "≠"),
-      root("target", receipt.target_root, receipt.target),
+      root("target", receipt.target_root, side(receipt.target)),
     ),
     el(
       "dl.facts",
       {},
-      ...fact("went", `${receipt.source} → ${receipt.target}`),
+      ...fact("went", `${side(receipt.source)} → ${side(receipt.target)}`),
       ...fact("at block", count(receipt.block)),
       ...fact("epoch", receipt.epoch),
-      ...fact("how", `${receipt.mode}, ${receipt.transport}`),
+      ...fact("how", receipt.transport === "image" ? receipt.mode : `${receipt.mode}, ${receipt.transport}`),
       ...fact("rounds", receipt.rounds),
       ...fact("state", bytes(receipt.state_bytes)),
       ...fact("sent", copied),
@@ -35,8 +35,13 @@ export function receiptView(receipt, url) {
   );
 }
 
-function root(side, digest, place) {
-  return el("div.root", { title: digest }, el("span.side", {}, `${side} ${place}`), el("code", {}, digest.slice(0, 16), el("wbr"), digest.slice(16, 32), "…"));
+/** A host's name as it is; an image's is long and has a dot, which no host's has. */
+function side(name) {
+  return name.includes(".") ? "image" : name;
+}
+
+function root(end, digest, place) {
+  return el("div.root", { title: digest }, el("span.side", {}, `${end} ${place}`), el("code", {}, digest.slice(0, 16), el("wbr"), digest.slice(16, 32), "…"));
 }
 
 function fact(term, value) {

@@ -53,8 +53,9 @@ export function drawSparkline(canvas, periods) {
   pen.lineWidth = 1.5;
   pen.lineJoin = "round";
   pen.stroke();
+  let free = 0;
   points.forEach((point, index) => {
-    if (point.mark) drawMark(pen, x(index), y(point.ms), height, point.mark, colour);
+    if (point.mark) free = drawMark(pen, { x: x(index), y: y(point.ms), width, height, free }, point.mark, colour);
   });
 }
 
@@ -72,19 +73,23 @@ function drawMedian(pen, width, at, medianMs, colour) {
   pen.fillText(`${Math.round(medianMs)} ms a block`, 6, at + 12);
 }
 
-function drawMark(pen, x, y, height, mark, colour) {
+/** Draws one mark and returns where its label ends; a label that would cover the one before goes below it. */
+function drawMark(pen, { x, y, width, height, free }, mark, colour) {
   pen.strokeStyle = pen.fillStyle = colour(mark.kind === "moved" ? "--good" : "--bad");
   pen.lineWidth = 1;
+  pen.font = font();
+  const room = pen.measureText(mark.label).width;
+  const left = Math.min(Math.max(2, x - room / 2), width - room - 2);
+  const baseline = left < free + 6 ? height - 4 : 9;
   pen.beginPath();
   pen.moveTo(x + 0.5, 12);
-  pen.lineTo(x + 0.5, height);
+  pen.lineTo(x + 0.5, height - (baseline === 9 ? 0 : 14));
   pen.stroke();
   pen.beginPath();
   pen.arc(x + 0.5, y, 3, 0, 2 * Math.PI);
   pen.fill();
-  pen.font = font();
-  const room = pen.measureText(mark.label).width;
-  pen.fillText(mark.label, Math.min(Math.max(2, x - room / 2), pen.canvas.clientWidth - room - 2), 9);
+  pen.fillText(mark.label, left, baseline);
+  return baseline === 9 ? left + room : free;
 }
 
 function font() {

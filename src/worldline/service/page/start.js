@@ -23,6 +23,7 @@ export class StartDialog {
     this.deadline = field("Completion deadline, s", { type: "number", min: 0.001, step: "any", value: 30, name: "deadline" });
     this.options = el("textarea", { name: "options", rows: 3, spellcheck: "false" });
     this.error = el("p.error", { role: "alert", hidden: true });
+    this.note = el("p.hint", { role: "status", hidden: true }, "A host that starts this world for the first time reads its weights and tests its plan. That can take a while.");
     this.go = el("button.primary", { type: "submit", autofocus: true }, "Start");
     this.node = el("dialog.start", { "aria-label": "Start a world" }, this.#form());
   }
@@ -54,6 +55,7 @@ export class StartDialog {
         el("label", {}, el("span", {}, "Options of the world, as JSON"), this.options),
       ),
       this.error,
+      this.note,
       el("div.row", {}, el("button.quiet", { type: "button", onclick: () => this.node.close() }, "Cancel"), this.go),
     );
   }
@@ -78,6 +80,7 @@ export class StartDialog {
     if (!request) return;
     this.go.disabled = true;
     say(this.go, "Starting …");
+    this.note.hidden = false;
     try {
       await this.verbs.open(request);
       this.node.close();
@@ -87,6 +90,7 @@ export class StartDialog {
     } finally {
       this.go.disabled = false;
       say(this.go, "Start");
+      this.note.hidden = true;
     }
   }
 

@@ -66,8 +66,12 @@ export class State extends EventTarget {
     return [...this.sessions.values()].filter((session) => session.status !== "closed" && !session.twin_of);
   }
 
+  /** What lives on a host: the focus first, then what a person can play, then twins. */
   on(host) {
-    return [...this.sessions.values()].filter((session) => session.host === host && isLive(session));
+    const { focus } = this;
+    const rank = (session) => (session === focus ? 0 : session.twin_of === null ? 1 : session.twin_of === focus?.id ? 2 : 3);
+    const here = [...this.sessions.values()].filter((session) => session.host === host && isLive(session));
+    return here.sort((a, b) => rank(a) - rank(b));
   }
 
   shelved() {
