@@ -128,7 +128,7 @@ def listen(address: str, port: int) -> socket.socket:
             f"the gateway listens on the loopback address alone, not on {address}: it knows neither TLS nor tokens yet",
             address=address,
         )
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it on, each answer waits 40 ms for an ack.
+    # asyncio turns Nagle's algorithm off only where the protocol is named; left on, an answer waits 40 ms for an ack.
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -25,8 +25,10 @@ from worldline.service.verbs import action_index
 
 WAITING_MAX = 4096
 """Messages that may wait for one client."""
-PICTURES_WAITING = 2
-"""Newest blocks that keep their pictures while they wait."""
+PICTURES_WAITING = 8
+"""Newest blocks that keep their pictures while they wait for a slow socket."""
+PICTURES_WAITING_FOR_WINDOW = 2
+"""The same for a client that says with a window that it draws as fast as it can."""
 WINDOW_MAX = 64
 
 CLOSE_NORMAL = 1000
@@ -120,7 +122,7 @@ class PlaySocket:
         if not isinstance(told, Shown):
             return await self._socket.send_text(as_text(told))
         newer = sum(isinstance(waiting, Shown) for waiting, _ in self._waiting)
-        if newer >= PICTURES_WAITING:
+        if newer >= (PICTURES_WAITING if self._window is None else PICTURES_WAITING_FOR_WINDOW):
             flags |= LEFT_OUT
         if self._window is not None and not flags & LEFT_OUT:
             self._unacked.append(told.block.block)
