@@ -181,7 +181,7 @@ class Supervisor:
         self.url = ""
 
     async def start(self) -> None:
-        """Returns when every host answers the controller and the gateway serves. On an error nothing is left running."""
+        """Returns when every host answers the controller and the gateway serves. On an error nothing is left."""
         make_run_dir(self.run_dir)
         (self.run_dir / "log").mkdir(exist_ok=True)
         (self.run_dir / GATEWAY_ADDRESS).unlink(missing_ok=True)

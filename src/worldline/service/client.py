@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -259,4 +260,4 @@ def _raise(response: httpx.Response) -> None:
 
 
 def _quote(name: str) -> str:
-    return httpx.URL("/").copy_with(path=f"/{name}").raw_path.decode()[1:].replace("/", "%2F").replace("?", "%3F")
+    return quote(name, safe="")
