@@ -11,14 +11,12 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 
-import msgspec
-
 from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.admission import HostSide, Image, Load, Wish, admit
 from worldline.control.lifecycle import Status, Verb, begin, check_elsewhere
 from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, Recovered
-from worldline.errors import BadValue, HostGone, from_record
+from worldline.errors import BadValue, HostGone
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts
 from worldline.runtime.controller_orders import Cargo, Ends, OrderRun
@@ -35,7 +33,7 @@ from worldline.runtime.messages import (
     SessionFacts,
     SessionSpec,
 )
-from worldline.runtime.rpc import ErrorRecord
+from worldline.runtime.refusal import raise_refusal
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode
@@ -280,13 +278,6 @@ def spec_of(row: Session) -> SessionSpec:
 
 def has_witness(row: Session) -> bool:
     return row.twin is not None or row.twin_of is not None
-
-
-def raise_refusal(move: Move) -> None:
-    """Raises the error of a move that was refused, with the move's id among its facts."""
-    if move.error is not None:
-        error = msgspec.convert(move.error, ErrorRecord)
-        raise from_record(error.code, error.sentence, {**error.facts, "move": move.id})
 
 
 def owner_of(row: Session) -> str:

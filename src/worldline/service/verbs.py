@@ -14,16 +14,17 @@ from typing import TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from worldline.errors import BadValue, HostGone, KeyReused, TimedOut, UnknownWorld, from_record
+from worldline.errors import BadValue, HostGone, KeyReused, UnknownWorld
 from worldline.runtime import messages as wire
 from worldline.runtime.frames import split_frames
 from worldline.runtime.gateway import READ_WAIT_S, Gateway
 from worldline.runtime.gateway_told import Shown
 from worldline.runtime.messages import Host, Move, Session
+from worldline.runtime.refusal import raise_refusal
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 from worldline.service import bodies
-from worldline.service.answers import ErrorRecord, json_answer
+from worldline.service.answers import json_answer
 from worldline.service.bodies import ACTIONS_MAX, Frames, read_body
 
 VERB_WAIT_S = 300.0
@@ -221,15 +222,6 @@ class VerbPaths:
         while len(self._step_keys) > STEP_KEYS_MAX:
             self._step_keys.popitem(last=False)
         return used.first
-
-
-def raise_refusal(move: Move) -> None:
-    """Raises the error of a move that was refused, with the move's id among its facts."""
-    if move.error is not None:
-        record = msgspec.convert(move.error, ErrorRecord)
-        raise from_record(record.code, record.sentence, {**record.facts, "move": move.id})
-    if move.outcome is None:
-        raise TimedOut(f"move {move.id} has not ended yet", move=move.id)
 
 
 def action_index(action: int | str, session: Session) -> int:
