@@ -175,8 +175,8 @@ async def test_a_t1_contract_moves_to_another_plan_that_was_qualified_and_the_re
     other = await stage.call("b", wire.PlanOf(elsewhere), wire.Plan)
     good = Qualification("q1", facts.plan.digest, other.digest, "tiny", 60, 61.0, 48.0, 1)
     poor = Qualification("q2", facts.plan.digest, other.digest, "tiny", 60, 61.0, 39.0, 1)
-    for qualification in (None, poor):
-        with pytest.raises(PlanMismatch, match="flavour"):
+    for qualification, why in ((None, "flavour"), (poor, "39.0 dB")):
+        with pytest.raises(PlanMismatch, match=why):
             await stage.prepare("walk", "b", "tcp", spec=elsewhere, qualification=qualification)
     receipt, _ = await stage.move("walk", "b", "tcp", spec=elsewhere, qualification=good)
     assert receipt.qualification == "q1"

@@ -105,11 +105,13 @@ class TargetAttempt:
     async def activate(self, epoch: int) -> HostedSession:
         """The session, ready to `start`, as owner of `epoch`. The caller has checked that the attempt is PREPARED."""
         await asyncio.shield(self.receipt)
+        hosted = self._hosted
         self._events.put_nowait(words.ActivateIn(Epoch(epoch)))
-        await asyncio.wait([self._task, self._hosted], return_when=asyncio.FIRST_COMPLETED)
-        if not self._hosted.done():
+        ends: list[asyncio.Future[Any]] = [self._task, hosted]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not hosted.done():
             raise Internal(f"move {self.order.move} ended at its target without a session")
-        return self._hosted.result()
+        return hosted.result()
 
     async def discard(self) -> None:
         """Forgets the attempt; when this returns nothing of it is left. Does nothing after the end."""
