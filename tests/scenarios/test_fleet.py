@@ -12,6 +12,7 @@ import pytest
 import worldline
 from worldline.errors import BadValue, StateLost, UnknownHost, WorldlineError
 from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.schema.contract import Contract
 from worldline.service.client import Client
 
 TINY = "worldline.testing.tiny:TinyWorld"
@@ -61,6 +62,21 @@ def test_a_host_that_is_killed_takes_its_sessions_and_comes_back_empty(pair):
     assert other.step(2)[0].block == 2
     assert pair.open(TINY, host="a").step(0)[0].block == 1
     assert session.close().status == "closed"
+
+
+def test_a_target_that_is_killed_in_a_move_leaves_the_source_playing_and_can_be_moved_to_later():
+    with worldline.local_fleet(hosts=2, faults=True, worlds=[TINY]) as fleet:
+        session = fleet.open(TINY, seed=7, host="a", contract=Contract(pause_bound_s=20.0, completion_deadline_s=60.0))
+        session.step(1)
+        pid = fleet.fleet.pid("b")
+        with pytest.raises(WorldlineError) as refused:
+            session.move("b", fault="kill-target")
+        assert refused.value.code in {"HOST_GONE", "LINK_CUT"}
+        assert session.step(2)[0].host == "a"
+        until(lambda: fleet.fleet.pid("b") not in {None, pid})
+        fleet.fleet.wait_alive("b")
+        assert session.move("b").receipt is not None
+        assert session.step(3)[0].block == 3
 
 
 def test_a_gateway_that_is_killed_comes_back_at_its_address_and_the_sessions_have_played_on(pair):
