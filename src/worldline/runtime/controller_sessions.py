@@ -224,11 +224,11 @@ class Sessions:
         for row in self._book.rows():
             if row.host != link.id or self._book.holder(row.id) is not None:
                 continue
-            facts = held.get(row.id)
-            if facts is None or facts.epoch != row.epoch:
+            here = held.get(row.id)
+            if here is None or here.epoch != row.epoch:
                 self.doom(row.id, f"host {link.id} was started again and no longer has the session")
-            elif facts.poisoned is not None:
-                self.doom(row.id, facts.poisoned)
+            elif here.poisoned is not None:
+                self.doom(row.id, here.poisoned)
         await self.settle()
 
     def _is_stray(self, facts: SessionFacts, host: str) -> bool:
