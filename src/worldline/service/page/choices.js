@@ -89,7 +89,8 @@ export class MoveButtons {
   }
 
   #button(host) {
-    if (!this.buttons.has(host)) this.buttons.set(host, el("button.move", { type: "button", onclick: () => this.#go(host) }));
+    if (!this.buttons.has(host))
+      this.buttons.set(host, el("button.move", { type: "button", onclick: () => this.#go(host) }));
     return this.buttons.get(host);
   }
 

@@ -2,7 +2,12 @@
 
 /** 1670123520 -> "1.67 GB", with decimal prefixes as everywhere in Worldline. */
 export function bytes(count) {
-  for (const [size, unit] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+  for (const [size, unit] of [
+    [1e12, "TB"],
+    [1e9, "GB"],
+    [1e6, "MB"],
+    [1e3, "kB"],
+  ]) {
     if (count >= size) return `${three(count / size)} ${unit}`;
   }
   return `${count} B`;

@@ -66,7 +66,9 @@ class Lane {
     const letter = plan ? state.planLetter(plan) : null;
     say(this.plan, letter ? `plan ${letter}` : "no plan yet");
     this.plan.dataset.letter = letter ?? "";
-    this.plan.title = plan ? `Hosts with an equal plan compute equal bits. Plan ${plan}` : "A host has a plan once it has built a world";
+    this.plan.title = plan
+      ? `Hosts with an equal plan compute equal bits. Plan ${plan}`
+      : "A host has a plan once it has built a world";
     const { memory_bytes: total = 0, memory_used_bytes: used = 0 } = host.facts ?? {};
     say(this.memory, host.alive ? `${bytes(used)} of ${bytes(total)}` : "gone");
     this.meter.max = total || 1;
@@ -108,5 +110,11 @@ function glide(node, from) {
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   const { left, top } = node.getBoundingClientRect();
   const start = `translate(${from.left - left}px, ${from.top - top}px)`;
-  node.animate([{ transform: start, zIndex: 5 }, { transform: "none", zIndex: 5 }], { duration: 280, easing: "ease-out" });
+  node.animate(
+    [
+      { transform: start, zIndex: 5 },
+      { transform: "none", zIndex: 5 },
+    ],
+    { duration: 280, easing: "ease-out" },
+  );
 }

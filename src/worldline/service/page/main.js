@@ -30,7 +30,12 @@ const welcome = el(
   "section.welcome",
   {},
   el("h2", {}, "Walk through a world while it moves between machines"),
-  el("p", {}, "Start a world and walk with the arrow keys. Then drag its tile to another host: the picture goes on, and a receipt proves that not a byte changed."),
+  el(
+    "p",
+    {},
+    "Start a world and walk with the arrow keys. Then drag its tile to another host: " +
+      "the picture goes on, and a receipt proves that not a byte changed.",
+  ),
   el("button.primary", { type: "button", onclick: () => start.show() }, "Start a world"),
 );
 const main = document.getElementById("main");

@@ -28,7 +28,10 @@ export class Moves {
     const moves = this.state.recentMoves();
     const entries = this.entries.of(moves.map((move) => move.id));
     entries.forEach((entry, index) => entry.update(moves[index]));
-    place(this.list, entries.map((entry) => entry.node));
+    place(
+      this.list,
+      entries.map((entry) => entry.node),
+    );
     this.empty.hidden = moves.length > 0;
     this.#prove();
   }

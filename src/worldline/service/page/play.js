@@ -97,7 +97,7 @@ export class Player extends EventTarget {
   /** Sends what may be sent now, and comes back when more may. */
   pump() {
     clearTimeout(this.#pumping);
-    for (let now = performance.now(); this.connected; ) {
+    for (let now = performance.now(); this.connected;) {
       if (now < this.#nextAt) return void (this.#pumping = setTimeout(() => this.pump(), this.#nextAt - now));
       const sent = this.pace.next();
       if (!sent) return;

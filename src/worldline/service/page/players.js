@@ -64,7 +64,8 @@ export class Players {
   /** Notes in the block periods that a move was refused here; one that was made is noted with its gap. */
   #mark(move) {
     this.#marked.add(move.id);
-    if (move.outcome === "refused") this.get(move.session)?.periods.mark(null, "refused", move.error?.code ?? "refused");
+    if (move.outcome === "refused")
+      this.get(move.session)?.periods.mark(null, "refused", move.error?.code ?? "refused");
   }
 
   /** Whether a session has left its twin behind, which runs on the same cores; a twin that is gone holds nobody up. */

@@ -57,7 +57,7 @@ export function decode(data) {
 function pictures(payload) {
   const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
   const found = [];
-  for (let at = 0; at + 4 <= payload.byteLength; ) {
+  for (let at = 0; at + 4 <= payload.byteLength;) {
     const bytes = view.getUint32(at, true);
     if (bytes > payload.byteLength - at - 4) break;
     found.push(payload.subarray(at + 4, at + 4 + bytes));

@@ -41,7 +41,12 @@ function side(name) {
 }
 
 function root(end, digest, place) {
-  return el("div.root", { title: digest }, el("span.side", {}, `${end} ${place}`), el("code", {}, digest.slice(0, 16), el("wbr"), digest.slice(16, 32), "…"));
+  return el(
+    "div.root",
+    { title: digest },
+    el("span.side", {}, `${end} ${place}`),
+    el("code", {}, digest.slice(0, 16), el("wbr"), digest.slice(16, 32), "…"),
+  );
 }
 
 function fact(term, value) {

@@ -24,7 +24,10 @@ export class Periods {
   }
 
   get medianMs() {
-    const recent = this.points.slice(-30).map((point) => point.ms).sort((a, b) => a - b);
+    const recent = this.points
+      .slice(-30)
+      .map((point) => point.ms)
+      .sort((a, b) => a - b);
     return recent.length ? recent[recent.length >> 1] : 200;
   }
 }

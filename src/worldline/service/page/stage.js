@@ -12,7 +12,12 @@ const HINT_DRAG = "It goes on by itself. Drag the tile to another host meanwhile
 
 export class Stage {
   constructor(context) {
-    Object.assign(this, { state: context.state, players: context.players, choices: context.choices, verbs: context.verbs });
+    Object.assign(this, {
+      state: context.state,
+      players: context.players,
+      choices: context.choices,
+      verbs: context.verbs,
+    });
     this.mine = new Picture("The world");
     this.other = new Picture("Its twin");
     this.buttons = new MoveButtons(context);
@@ -20,7 +25,11 @@ export class Stage {
     this.where = el("span.where");
     this.alert = el("p.alert", { role: "alert", hidden: true });
     this.watching = el("p.hint");
-    this.runsOn = el("input", { type: "checkbox", checked: true, onchange: () => context.setRunsOn(this.runsOn.checked) });
+    this.runsOn = el("input", {
+      type: "checkbox",
+      checked: true,
+      onchange: () => context.setRunsOn(this.runsOn.checked),
+    });
     this.park = el("button.quiet", { type: "button", onclick: () => this.verbs.park(this.state.focus) }, "Park");
     this.close = el("button.quiet", { type: "button", onclick: () => this.verbs.close(this.state.focus) }, "Close");
     this.pad = pad(context);
@@ -28,8 +37,17 @@ export class Stage {
     this.freeze = gauge("freeze", "Between the last frame before the move and the first after it");
     this.period = gauge("block period", "Median of the last 30 blocks");
     this.size = gauge("state", "Bytes that the next block depends on");
-    this.spark = el("canvas.spark", { role: "img", "aria-label": "Block period over the last blocks, with moves marked" });
-    this.node = el("section.stage", { "aria-label": "The session in focus" }, this.#head(), this.#pictures(), this.#controls());
+    this.spark = el("canvas.spark", {
+      role: "img",
+      "aria-label": "Block period over the last blocks, with moves marked",
+    });
+    this.node = el(
+      "section.stage",
+      { "aria-label": "The session in focus" },
+      this.#head(),
+      this.#pictures(),
+      this.#controls(),
+    );
   }
 
   update() {
@@ -60,7 +78,12 @@ export class Stage {
       {},
       this.title,
       this.where,
-      el("label.check", { title: "Asks for blocks also while no key is held" }, this.runsOn, el("span", {}, "run on by itself")),
+      el(
+        "label.check",
+        { title: "Asks for blocks also while no key is held" },
+        this.runsOn,
+        el("span", {}, "run on by itself"),
+      ),
       this.park,
       this.close,
     );
@@ -72,12 +95,7 @@ export class Stage {
       {},
       this.mine.node,
       this.other.node,
-      el(
-        "div.walk",
-        {},
-        this.pad,
-        el("figure.timeline", {}, this.spark, this.hint),
-      ),
+      el("div.walk", {}, this.pad, el("figure.timeline", {}, this.spark, this.hint)),
     );
   }
 
@@ -115,12 +133,19 @@ export class Stage {
   #alert(session, player) {
     const move = this.state.movesOf(session.id)[0];
     const refusal = move?.outcome === "refused" ? move.error : null;
-    const trouble = this.state.troubles.get(session.id) ?? refusal ?? (session.why ? { code: "STATE_LOST", sentence: session.why } : null) ?? player?.trouble;
+    const trouble =
+      this.state.troubles.get(session.id) ??
+      refusal ??
+      (session.why ? { code: "STATE_LOST", sentence: session.why } : null) ??
+      player?.trouble;
     this.alert.hidden = !trouble;
     say(this.watching, player?.pace.watches ? "Another page walks here. Press a key to walk yourself." : "");
     if (!trouble) return;
     const goesOn = isLive(session) ? ` The world goes on at ${session.host}.` : "";
-    this.alert.replaceChildren(el("code", {}, trouble.code), document.createTextNode(` ${sentence(trouble.sentence)}${goesOn}`));
+    this.alert.replaceChildren(
+      el("code", {}, trouble.code),
+      document.createTextNode(` ${sentence(trouble.sentence)}${goesOn}`),
+    );
   }
 }
 
@@ -139,13 +164,22 @@ class Picture {
     if (player && player.screen !== this.#screen) {
       if (this.surface) this.#screen.remove(this.surface);
       const text = player.readout.kind === "text";
-      this.surface = el(text ? "div.text" : "canvas", { tabindex: text ? 0 : null, role: "img", "aria-label": `What session ${session.id} shows` });
+      this.surface = el(text ? "div.text" : "canvas", {
+        tabindex: text ? 0 : null,
+        role: "img",
+        "aria-label": `What session ${session.id} shows`,
+      });
       this.frame.replaceChildren(this.surface);
       this.#screen = player.screen;
       this.#screen.add(this.surface);
     }
     this.frame.dataset.status = session.status;
-    say(this.numbers, player?.block == null ? "" : `block ${count(player.block)} · frame ${count(player.frame)} · epoch ${player.epoch}`);
+    say(
+      this.numbers,
+      player?.block == null
+        ? ""
+        : `block ${count(player.block)} · frame ${count(player.frame)} · epoch ${player.epoch}`,
+    );
   }
 }
 
@@ -171,7 +205,10 @@ function movingWord(move) {
 
 function gauge(label, title) {
   const value = el("output", {}, "–");
-  return { node: el("div.gauge", { title, data: { gauge: label } }, el("span", {}, label), value), set: (text) => say(value, text) };
+  return {
+    node: el("div.gauge", { title, data: { gauge: label } }, el("span", {}, label), value),
+    set: (text) => say(value, text),
+  };
 }
 
 function pad({ press, release }) {
@@ -180,5 +217,12 @@ function pad({ press, release }) {
     holdButton(button, name, press, release);
     return button;
   };
-  return el("div.pad", { role: "group", "aria-label": "Walk" }, arrow("forward", "▲"), arrow("left", "◀"), arrow("back", "▼"), arrow("right", "▶"));
+  return el(
+    "div.pad",
+    { role: "group", "aria-label": "Walk" },
+    arrow("forward", "▲"),
+    arrow("left", "◀"),
+    arrow("back", "▼"),
+    arrow("right", "▶"),
+  );
 }

@@ -20,10 +20,20 @@ export class StartDialog {
     this.twin = el("input", { type: "checkbox", name: "twin", checked: true });
     this.host = el("select", { name: "host" });
     this.pause = field("Pause bound, ms", { type: "number", min: 1, step: "any", value: 1000, name: "pause" });
-    this.deadline = field("Completion deadline, s", { type: "number", min: 0.001, step: "any", value: 30, name: "deadline" });
+    this.deadline = field("Completion deadline, s", {
+      type: "number",
+      min: 0.001,
+      step: "any",
+      value: 30,
+      name: "deadline",
+    });
     this.options = el("textarea", { name: "options", rows: 3, spellcheck: "false" });
     this.error = el("p.error", { role: "alert", hidden: true });
-    this.note = el("p.hint", { role: "status", hidden: true }, "A host that starts this world for the first time reads its weights and tests its plan. That can take a while.");
+    this.note = el(
+      "p.hint",
+      { role: "status", hidden: true },
+      "A host that starts this world for the first time reads its weights and tests its plan. That can take a while.",
+    );
     this.go = el("button.primary", { type: "submit", autofocus: true }, "Start");
     this.node = el("dialog.start", { "aria-label": "Start a world" }, this.#form());
   }
@@ -32,7 +42,10 @@ export class StartDialog {
     const known = await this.#known();
     const chosen = this.#chosen() ?? known[0];
     this.worlds.replaceChildren(...known.map((world) => worldChoice(world, world === chosen)));
-    this.host.replaceChildren(el("option", { value: "" }, "any with room"), ...this.state.hostList().map((host) => el("option", { value: host.id }, host.id)));
+    this.host.replaceChildren(
+      el("option", { value: "" }, "any with room"),
+      ...this.state.hostList().map((host) => el("option", { value: host.id }, host.id)),
+    );
     this.error.hidden = true;
     this.#defaults();
     this.node.showModal();
@@ -41,11 +54,21 @@ export class StartDialog {
   #form() {
     return el(
       "form",
-      { method: "dialog", novalidate: true, onsubmit: (event) => this.#submit(event), onchange: (event) => event.target.name === "world" && this.#defaults() },
+      {
+        method: "dialog",
+        novalidate: true,
+        onsubmit: (event) => this.#submit(event),
+        onchange: (event) => event.target.name === "world" && this.#defaults(),
+      },
       el("h2", {}, "Start a world"),
       this.worlds,
       this.seed.node,
-      el("label.check", {}, this.twin, el("span", {}, "With a twin on another host, which never moves and must stay equal")),
+      el(
+        "label.check",
+        {},
+        this.twin,
+        el("span", {}, "With a twin on another host, which never moves and must stay equal"),
+      ),
       el(
         "details",
         {},
@@ -62,7 +85,10 @@ export class StartDialog {
 
   async #known() {
     const named = await worlds().catch(() => ORDER); // asked again at the next opening
-    return [...ORDER.filter((world) => named.includes(world)), ...named.filter((world) => !ORDER.includes(world)).sort()];
+    return [
+      ...ORDER.filter((world) => named.includes(world)),
+      ...named.filter((world) => !ORDER.includes(world)).sort(),
+    ];
   }
 
   #chosen() {
@@ -100,10 +126,11 @@ export class StartDialog {
     try {
       options = JSON.parse(this.options.value || "{}");
     } catch {
-      return this.#refuse("The options are not JSON: write {} or, for example, {\"bytes\": \"64MB\"}.");
+      return this.#refuse('The options are not JSON: write {} or, for example, {"bytes": "64MB"}.');
     }
     const seed = Number(this.seed.input.value);
-    if (this.seed.input.value === "" || !Number.isInteger(seed) || seed < 0) return this.#refuse("The seed is a whole number from 0 on.");
+    if (this.seed.input.value === "" || !Number.isInteger(seed) || seed < 0)
+      return this.#refuse("The seed is a whole number from 0 on.");
     return {
       world: this.#chosen(),
       seed,

@@ -54,7 +54,13 @@ export class State extends EventTarget {
   get focus() {
     const chosen = this.sessions.get(this.selected);
     if (chosen && chosen.status !== "closed") return chosen;
-    return this.players().filter((session) => session.status !== "lost").at(-1) ?? this.players().at(-1) ?? null;
+    return (
+      this.players()
+        .filter((session) => session.status !== "lost")
+        .at(-1) ??
+      this.players().at(-1) ??
+      null
+    );
   }
 
   hostList() {
@@ -69,7 +75,8 @@ export class State extends EventTarget {
   /** What lives on a host: the focus first, then what a person can play, then twins. */
   on(host) {
     const { focus } = this;
-    const rank = (session) => (session === focus ? 0 : session.twin_of === null ? 1 : session.twin_of === focus?.id ? 2 : 3);
+    const rank = (session) =>
+      session === focus ? 0 : session.twin_of === null ? 1 : session.twin_of === focus?.id ? 2 : 3;
     const here = [...this.sessions.values()].filter((session) => session.host === host && isLive(session));
     return here.sort((a, b) => rank(a) - rank(b));
   }
@@ -100,7 +107,13 @@ export class State extends EventTarget {
 
   /** "A" for the first of the fleet's plans, "B" for the next: equal letters, equal plans. */
   planLetter(digest) {
-    const digests = [...new Set(this.hostList().map((host) => this.plan(host)).filter(Boolean))];
+    const digests = [
+      ...new Set(
+        this.hostList()
+          .map((host) => this.plan(host))
+          .filter(Boolean),
+      ),
+    ];
     const index = digests.indexOf(digest);
     return index < 0 ? "?" : String.fromCharCode(65 + (index % 26));
   }

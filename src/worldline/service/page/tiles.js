@@ -38,7 +38,11 @@ export class Tile {
       this.menuButton,
       this.menu,
     );
-    draggable(this.node, { ghost: () => this.#ghost(), targets: () => lanes.targets(this.session), drop: (name) => this.#drop(name) });
+    draggable(this.node, {
+      ghost: () => this.#ghost(),
+      targets: () => lanes.targets(this.session),
+      drop: (name) => this.#drop(name),
+    });
   }
 
   get session() {
@@ -62,7 +66,10 @@ export class Tile {
     node.dataset.status = session.status;
     node.title = session.why ?? "";
     this.menuButton.hidden = twin && isLive(session);
-    node.setAttribute("aria-label", `Session ${session.id}, ${session.world}, ${session.status} ${session.host ? `on host ${session.host}` : ""}`);
+    node.setAttribute(
+      "aria-label",
+      `Session ${session.id}, ${session.world}, ${session.status} ${session.host ? `on host ${session.host}` : ""}`,
+    );
   }
 
   close() {
@@ -120,14 +127,20 @@ export class Tile {
     const { session } = this;
     const others = this.state.hostList().filter((host) => host.id !== session.host);
     const item = (label, act) =>
-      el("button", { type: "button", role: "menuitem", tabindex: -1, onclick: () => (this.menu.hidePopover(), act()) }, label);
+      el(
+        "button",
+        { type: "button", role: "menuitem", tabindex: -1, onclick: () => (this.menu.hidePopover(), act()) },
+        label,
+      );
     const items = [];
     if (isLive(session)) {
       items.push(...others.map((host) => item(`Move to ${host.id}`, () => this.verbs.move(session, host.id))));
       items.push(item("Park", () => this.verbs.park(session)));
     }
     if (session.status === "parked") {
-      items.push(...this.state.hostList().map((host) => item(`Resume on ${host.id}`, () => this.verbs.resume(session, host.id))));
+      items.push(
+        ...this.state.hostList().map((host) => item(`Resume on ${host.id}`, () => this.verbs.resume(session, host.id))),
+      );
     }
     items.push(item("Close", () => this.verbs.close(session)));
     this.menu.replaceChildren(...items);
