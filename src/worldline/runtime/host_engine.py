@@ -201,7 +201,8 @@ def _read_position(tree: Tree, manifest: Manifest) -> Position:
             if block != manifest.block:
                 raise LayoutRefused(f"the state says block {block} and its manifest {manifest.block}")
             return Position(block, number, frame)
-    raise LayoutRefused("the state has no position: it was not captured by a host")
+        case _:
+            raise LayoutRefused("the state has no position: it was not captured by a host")
 
 
 # ---- sabotage: below torch, so that this module needs none
