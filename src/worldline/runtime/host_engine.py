@@ -98,14 +98,15 @@ class Engine:
         assert isinstance(rebuilt.tree, dict)
         live = world.restore(rebuilt.tree["world"], rebuilt.memory)
         engine = cls(world, live, rebuilt.gatherer, position, clock)
-        if engine.cut().layout != layout_digest(manifest.layout):
-            raise LayoutRefused("the world took over a state of another layout than the one that was verified")
-        engine.refuse_change(proven_root)
+        engine.refuse_change(manifest.layout, proven_root)
         return engine
 
-    def refuse_change(self, proven_root: bytes) -> None:
-        """Raises `Corrupt` unless the state, read anew where it lies, has the proven root."""
-        if self.cut(trusting=False).root != proven_root:
+    def refuse_change(self, proven_layout: Layout, proven_root: bytes) -> None:
+        """Raises `LayoutRefused` or `Corrupt` unless the state, read anew where it lies, is the one that was proven."""
+        cut = self.cut(trusting=False)
+        if cut.manifest.layout != proven_layout:
+            raise LayoutRefused("the world took over a state of another layout than the one that was verified")
+        if cut.root != proven_root:
             raise Corrupt("the world's state after the installation is not the state that was verified")
 
     @property

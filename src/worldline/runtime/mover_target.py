@@ -270,7 +270,8 @@ class TargetAttempt:
         try:
             if self._handed_over is not None:
                 self._handed_over.own()
-                await self._thread.do(partial(engine.refuse_change, self._proof.target_root))
+                layout, proven_root = self._proof.manifest.layout, self._proof.target_root
+                await self._thread.do(partial(engine.refuse_change, layout, proven_root))
         except WorldlineError as error:
             self._hosted.set_exception(error)
             await self._discard(zero=False)
