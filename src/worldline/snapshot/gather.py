@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -84,7 +85,7 @@ class Gatherer:
         state is unharmed and a later capture may succeed.
         """
         if tuple(rules) != self._rules.rules:
-            self._rules = Rules(rules)
+            self._rules = _matched(tuple(rules))
         walk = Walk(tree, self._rules)
         found = walk.found
         full = [_spread(item.dtype, item.tensor) for item in found]
@@ -175,6 +176,12 @@ class Gatherer:
             ctypes.memmove(target + start - stretch.base, start, end - start)
             done = end
         ctypes.memset(target + done - stretch.base, 0, stretch.base + stretch.nbytes - done)
+
+
+@lru_cache(maxsize=32)
+def _matched(rules: tuple[Rule, ...]) -> Rules:
+    """One memory for all sessions of a world: a session that has just arrived matches nothing anew within its pause."""
+    return Rules(rules)
 
 
 def _spread(dtype: str, tensor: torch.Tensor) -> Spread:
