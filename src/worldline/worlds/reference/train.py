@@ -24,7 +24,9 @@ from torch.nn import functional as F
 
 from worldline.worlds.reference.atlas import Atlas, build_atlas, draw_clips
 from worldline.worlds.reference.model import PictureDecoder, PictureEncoder, WorldTransformer
-from worldline.worlds.reference.windows import ClipWindow, PassingWindow, denoise_block
+from worldline.worlds.reference.windows import ClipWindow, PassingWindow, as_hint, denoise_block
+
+HINT_NOISE_MAX = 1.5  # largest noise on the frame shown last, of latents of unit variance
 
 WEIGHTS = Path(__file__).with_name("weights.safetensors")
 
@@ -34,8 +36,8 @@ class Plan:
     """How long and on what to train."""
 
     codec_steps: int = 1200
-    steps: int = 5000
-    polish_steps: int = 600
+    steps: int = 2700
+    polish_steps: int = 300
     clips: int = 16
     blocks: int = 4
     learning_rate: float = 2e-3
@@ -143,7 +145,7 @@ class TransformerTrainer:
         progress = self.step / self.plan.steps
         for optimizer in self.optimizers:
             _anneal(optimizer, self.plan.learning_rate, progress)
-        own = progress > self.plan.own_history_from and self.step % 2 == 0
+        own = progress > self.plan.own_history_from and self.step % 4 == 0
         clips = draw_clips(self.atlas, self.chance, self.plan.clips, self.plan.blocks)
         actions, pictures, before_pictures = map(torch.from_numpy, clips)
         truth, before = self.latents[pictures], self.latents[before_pictures]
@@ -153,6 +155,9 @@ class TransformerTrainer:
         else:
             drafts = truth
             history, before = self.damage(truth, before)
+        # Too faint to play from alone, so that the window is what the world lives from.
+        blur = HINT_NOISE_MAX * (0.25 + 0.75 * torch.rand(*before.shape[:2], 1, 1, 1))
+        before = before + blur * torch.randn_like(before)
         with torch.autocast("cpu", torch.bfloat16):
             loss = clip_loss(self.networks.transformer, Clips(truth, drafts, history, before, actions))
         for optimizer in self.optimizers:
@@ -162,7 +167,7 @@ class TransformerTrainer:
         for optimizer in self.optimizers:
             optimizer.step()
         self.step += 1
-        keep = min(0.998, self.step / (self.step + 10))
+        keep = min(0.985, self.step / (self.step + 10))
         for name, p in self.networks.transformer.named_parameters():
             self.averaged[name].lerp_(p.detach(), 1 - keep)
         return loss.item()
@@ -193,7 +198,7 @@ class TransformerTrainer:
             networks.transformer.remember(first, before, actions[:, 0], window)
             for block in range(1, actions.shape[1]):
                 window.pass_on()
-                last = history[-1][:, -1]
+                last = as_hint(history[-1][:, -1], None)
                 sample = denoise_block(networks.transformer, last, actions[:, block], window, None)
                 logits, features = networks.decoder(sample, features)
                 shown = networks.encoder(logits.argmax(2).flatten(0, 1)).float().view_as(first)
@@ -223,7 +228,7 @@ class TransformerTrainer:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if step % 50 < 2:
+            if step % 25 < 2:
                 _tell(f"polish step {step}: loss {loss.item():.4f}", started)
 
     def save(self, out: Path, checkpoint: Path) -> None:
@@ -310,10 +315,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=Plan().steps)
     parser.add_argument("--codec-steps", type=int, default=Plan().codec_steps)
+    parser.add_argument("--polish-steps", type=int, default=Plan().polish_steps)
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    train(Plan(codec_steps=args.codec_steps, steps=args.steps), args.out, args.resume)
+    plan = Plan(codec_steps=args.codec_steps, steps=args.steps, polish_steps=args.polish_steps)
+    train(plan, args.out, args.resume)
 
 
 if __name__ == "__main__":

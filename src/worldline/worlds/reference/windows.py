@@ -11,6 +11,7 @@ from worldline.worlds.reference.model import WINDOW_BLOCKS, Window, WorldTransfo
 from worldline.worlds.reference.simulator import BLOCK_FRAMES
 
 LEVELS = (1.0, 0.7)  # noise levels of the two sampling steps
+HINT_NOISE = 0.75  # standard deviation, beside latents of 1
 
 
 def denoise_block(
@@ -23,6 +24,11 @@ def denoise_block(
         noisy = (1 - level) * sample + level * noise
         sample = transformer(noisy, last, last.new_full((len(last),), level), action, window).float()
     return sample
+
+
+def as_hint(last: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The frame shown last under so much noise that it can't be played from alone: the window has to tell."""
+    return last + HINT_NOISE * torch.randn(last.shape, generator=generator)
 
 
 class ClipWindow:

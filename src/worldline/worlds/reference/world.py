@@ -43,7 +43,7 @@ from worldline.worlds.reference.simulator import (
     roll_out,
     walkable_places,
 )
-from worldline.worlds.reference.windows import LEVELS, RollingCache, RollingWindow, denoise_block
+from worldline.worlds.reference.windows import LEVELS, RollingCache, RollingWindow, as_hint, denoise_block
 
 WEIGHTS: Final = Path(__file__).with_name("weights.safetensors")
 
@@ -91,7 +91,7 @@ class ReferenceState:
     kv: list[RollingCache]  # k and v [1, 96, 5, 32]
     action_kv: list[RollingCache]  # k and v [1, 6, 4, 16]
     decoder_features: list[Tensor | None]  # None, then [1, 2, 16, 8, 8] and [1, 2, 64, 8, 8], made anew by every block
-    last_frame: Tensor  # [1, 16, 8, 8] latent of the picture shown last: the next block's condition
+    last_frame: Tensor  # [1, 16, 8, 8] latent of the picture shown last: the next block's hint
     noise: torch.Generator
     frame: int = 0  # frames remembered, the three of the opening included
 
@@ -113,10 +113,11 @@ class ReferenceLive:
         s, networks = self._s, self._networks
         window = self._window()
         pressed = torch.tensor([action])
-        sample = denoise_block(networks.transformer, s.last_frame, pressed, window, s.noise)
+        hint = as_hint(s.last_frame, s.noise)
+        sample = denoise_block(networks.transformer, hint, pressed, window, s.noise)
         logits, features = networks.decoder(sample, s.decoder_features)
         views = logits[0].argmax(1)
-        self._remember(views, pressed, window)
+        self._remember(views, hint, pressed, window)
         s.decoder_features = list(features)
         return colours(views.numpy())
 
@@ -135,19 +136,19 @@ class ReferenceLive:
     def begin(self, views: np.ndarray) -> None:
         """Remembers the opening: uint8 [3, 64, 64] palette indices in which the walker stands still."""
         shown = torch.from_numpy(views)
-        self._s.last_frame.copy_(self._networks.encoder(shown[-1:]))
-        self._remember(shown, torch.tensor([STAY]), self._window())
+        hint = as_hint(self._networks.encoder(shown[-1:]), self._s.noise)
+        self._remember(shown, hint, torch.tensor([STAY]), self._window())
 
     def _window(self) -> RollingWindow:
         window = RollingWindow(self._s.kv, self._s.action_kv)
         window.block = self._s.frame // BLOCK_FRAMES
         return window
 
-    def _remember(self, views: Tensor, pressed: Tensor, window: RollingWindow) -> None:
-        """The clean pass over the pictures shown, [3, 64, 64] palette indices."""
+    def _remember(self, views: Tensor, hint: Tensor, pressed: Tensor, window: RollingWindow) -> None:
+        """The clean pass over the pictures shown, [3, 64, 64] palette indices, with the hint they were made from."""
         s = self._s
         latents = self._networks.encoder(views)
-        self._networks.transformer.remember(latents[None], s.last_frame, pressed, window)
+        self._networks.transformer.remember(latents[None], hint, pressed, window)
         s.last_frame.copy_(latents[-1:])
         s.frame += BLOCK_FRAMES
 
