@@ -155,7 +155,7 @@ class TransformerTrainer:
         else:
             drafts = truth
             history, before = self.damage(truth, before)
-        # Too faint to play from alone, so that the window is what the world lives from.
+        # Clean, the frame shown last would tell everything and the window would hardly be read.
         blur = HINT_NOISE_MAX * (0.25 + 0.75 * torch.rand(*before.shape[:2], 1, 1, 1))
         before = before + blur * torch.randn_like(before)
         with torch.autocast("cpu", torch.bfloat16):

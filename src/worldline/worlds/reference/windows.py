@@ -27,7 +27,7 @@ def denoise_block(
 
 
 def as_hint(last: Tensor, generator: torch.Generator | None) -> Tensor:
-    """The frame shown last under so much noise that it can't be played from alone: the window has to tell."""
+    """The frame shown last, noised: clean, it would tell everything and the window would hardly be read."""
     return last + HINT_NOISE * torch.randn(last.shape, generator=generator)
 
 
