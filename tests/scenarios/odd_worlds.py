@@ -44,3 +44,26 @@ class NumberedWorld(TinyWorld):
         state = live.state
         live.state = lambda: {**state(), "odd": {1: 0}}
         return live
+
+
+class RewritingWorld(TinyWorld):
+    """It rewrites, every block, what its rules declare as static."""
+
+    name = "rewriting"
+
+    def open(self, seed, memory):
+        return self._rewriting(super().open(seed, memory))
+
+    def restore(self, tree, memory):
+        return self._rewriting(super().restore(tree, memory))
+
+    def _rewriting(self, live):
+        step = live.step
+
+        def step_and_rewrite(action):
+            shown = step(action)
+            live.state()["noise"].view(torch.uint8)[..., 0] += 1
+            return shown
+
+        live.step = step_and_rewrite
+        return live

@@ -68,6 +68,21 @@ async def assert_like_its_twin(stage, blocks=3):
 # ---- success
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_declaration_that_is_not_kept_costs_no_exactness(stage, transport):
+    """1 a first move's cuts know the state  2 a block rewrites a `Static` entry  3 the freeze must send it again."""
+    for session, host in (("walk", "a"), ("twin", "b")):
+        await stage.open(session, host, spec(f"{ODD}:RewritingWorld"), witness=False)
+        await stage.play(session, 2)
+    with pytest.raises(Corrupt):
+        await stage.move("walk", "b", transport, Mode.FREEZE, fault="flip")
+    await stage.play("walk", 2)
+    await stage.move("walk", "b", transport, Mode.FREEZE)
+    await stage.play("walk", 2)
+    await stage.play("twin", 4)
+    assert seen(stage, "walk") == seen(stage, "twin"), "the tiny world's picture shows every bit of its state"
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_a_moved_session_goes_on_like_its_twin(stage, transport, mode):

@@ -23,7 +23,7 @@ from worldline.snapshot.gather import Gatherer
 from worldline.snapshot.memory import ArenaMemory
 from worldline.snapshot.rebuild import rebuild
 from worldline.units import format_bytes
-from worldline.verify.digests import Digested, digest_changes, digest_state, layout_digest, root
+from worldline.verify.digests import digest_state, layout_digest, root
 from worldline.worlds.protocol import LiveWorld, Partial, Tree, World
 
 
@@ -71,7 +71,6 @@ class Engine:
         self._gatherer = gatherer
         self._clock = clock
         self._rules = rules_under("world", live.rules)
-        self._known: Digested | None = None
         self._layout: tuple[Layout, bytes] | None = None
         self._reached_at_s = clock.monotonic_s()
         self.position = position
@@ -103,7 +102,7 @@ class Engine:
 
     def refuse_change(self, proven_layout: Layout, proven_root: bytes) -> None:
         """Raises `LayoutRefused` or `Corrupt` unless the state, read anew where it lies, is the one that was proven."""
-        cut = self.cut(trusting=False)
+        cut = self.cut()
         if cut.manifest.layout != proven_layout:
             raise LayoutRefused("the world took over a state of another layout than the one that was verified")
         if cut.root != proven_root:
@@ -126,31 +125,27 @@ class Engine:
             number=number,
             frame=before.frame,
             shown=shown,
-            root=self.cut(trusting=False).root.hex() if witness else None,
+            root=self.cut().root.hex() if witness else None,
             step_s=ended_s - began_s,
         )
 
-    def cut(self, *, trusting: bool = True) -> Cut:
+    def cut(self) -> Cut:
         """The state as it is now, gathered into the arena and digested where it lies.
 
-        `trusting`: segments that are declared never to be written again are not read again. For a move that is safe,
-        because the target reads everything; a witness reads everything itself.
+        All of it is read, also what is declared never to be written: the source's digest of a byte is its word that the
+        target's byte is right, and a declaration is no proof of that.
         """
         manifest = self._capture()
-        if trusting and self._known is not None:
-            self._known = digest_changes(self.arena, manifest, self._known)
-        else:
-            self._known = digest_state(self.arena, manifest)
         if self._layout is None or self._layout[0] != manifest.layout:
             self._layout = (manifest.layout, layout_digest(manifest.layout))
-        layout, digests = self._layout[1], self._known.digests
+        layout, digests = self._layout[1], digest_state(self.arena, manifest).digests
         return Cut(manifest, digests, layout, root(layout, digests), self.position.number, self._reached_at_s)
 
     def flip(self, bit: int) -> str:
         """Sabotage: flips one bit of the world's live tensors (bit number modulo their bits). Returns the tensor's
         path.
         """
-        before = self.cut(trusting=False)
+        before = self.cut()
         paths = [view.path for view in before.manifest.layout.views if _is_flippable(view.path, view.dtype)]
         state = self._world_now.state()
         parts = {path: _valid_part(state, path.split("/")[1:]) for path in paths}
@@ -163,7 +158,7 @@ class Engine:
                 part.flip(at)
                 break
             at -= part.bits
-        if self.cut(trusting=False).root == before.root:
+        if self.cut().root == before.root:
             raise Internal(f"the bit flipped in {path} does not show in the state")
         return path
 

@@ -116,7 +116,7 @@ class ImageDeparture:
 
     async def _written(self) -> ImageWritten:
         order, who, plan = self.order, self.session.identity, self.session.built.plan
-        cut = await self.session.do(lambda engine: engine.cut(trusting=False))
+        cut = await self.session.do(lambda engine: engine.cut())
         identity = images.Identity(
             session=SessionId(order.session),
             epoch=Epoch(order.epoch),

@@ -19,7 +19,6 @@ from typing import Protocol
 from blake3 import blake3
 from xxhash import xxh3_128_digest
 
-from worldline.schema.inventory import Kind, Once, Static
 from worldline.schema.layout import Extent, Layout, Manifest, Placement, Segment
 
 DIGEST_BYTES = 16
@@ -99,50 +98,9 @@ def digest_state(arena: BytesAt, manifest: Manifest) -> Digested:
     return Digested(manifest, tuple(leaf_digests(arena, manifest.leaves())))
 
 
-def digest_changes(arena: BytesAt, manifest: Manifest, before: Digested) -> Digested:
-    """As `digest_state`, but segments that by their declared rule can't have changed since `before` are not read
-    again.
-
-    That are constant and `Static` segments, and `Once` segments that had been written (a leaf was not all zeros), if
-    name, size and place are unchanged. It believes the declaration: a write against the rule goes unseen here, so a
-    seal that must prove resident bytes, and a witness that must catch a flipped bit, use `digest_state`.
-    """
-    if before.manifest.layout.leaf_bytes != manifest.layout.leaf_bytes:
-        return digest_state(arena, manifest)
-    step = manifest.layout.leaf_bytes
-    settled: dict[tuple[str, int, Placement], tuple[bytes, ...]] = {}
-    start = 0
-    for segment, placement in _placed(before.manifest):
-        count = -(-segment.nbytes // step)
-        settled[segment.name, segment.nbytes, placement] = before.digests[start : start + count]
-        start += count
-    digests: list[bytes] = []
-    for segment, placement in _placed(manifest):
-        known = settled.get((segment.name, segment.nbytes, placement))
-        if known is not None and _is_settled(segment, step, known):
-            digests.extend(known)
-        else:
-            digests.extend(leaf_digests(arena, leaves_of(segment, placement, step)))
-    return Digested(manifest, tuple(digests))
-
-
 def leaves_of(segment: Segment, placement: Placement, leaf_bytes: int) -> list[Extent]:
     """The leaves of one placed segment, the last one shorter."""
     return [
         Extent(placement.offset + start, min(leaf_bytes, segment.nbytes - start))
         for start in range(0, segment.nbytes, leaf_bytes)
     ]
-
-
-def _placed(manifest: Manifest) -> Iterable[tuple[Segment, Placement]]:
-    return zip(manifest.layout.segments, manifest.placements, strict=True)
-
-
-def _is_settled(segment: Segment, step: int, known: tuple[bytes, ...]) -> bool:
-    if segment.kind is Kind.CONST or isinstance(segment.write, Static):
-        return True
-    if not isinstance(segment.write, Once):
-        return False
-    zeros = xxh3_128_digest(bytes(step))
-    tail = xxh3_128_digest(bytes(segment.nbytes - step * (len(known) - 1)))
-    return any(digest != (tail if index == len(known) - 1 else zeros) for index, digest in enumerate(known))

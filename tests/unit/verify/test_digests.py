@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128
 
 from unit.verify.kit import LEAF, Octets, state
-from worldline.schema.inventory import Free, Kind, Once, Static
+from worldline.schema.inventory import Free, Kind
 from worldline.schema.layout import Extent, Layout, Manifest, Placement, Segment
-from worldline.verify.digests import digest_changes, digest_state, layout_digest, leaf_digests, root
+from worldline.verify.digests import digest_state, layout_digest, leaf_digests, root
 
 MEMORY, MANIFEST = state()
 DIGESTED = digest_state(MEMORY, MANIFEST)
@@ -147,73 +147,3 @@ def test_views_of_no_bytes_have_no_leaves():
     layout = Layout((Segment("meta", 2, Kind.AUX, Free()), Segment("e", 0, Kind.AUX, Free())), (), LEAF)
     manifest = Manifest(layout, (Placement(0, 2, resident=False), Placement(0, 0, resident=False)), 0)
     assert len(digest_state(Octets(10), manifest).digests) == 1
-
-
-class Counting(Octets):
-    """Memory that counts what was read of it."""
-
-    def __init__(self, memory):
-        super().__init__()
-        self.data = bytearray(memory.data)
-        self.read = []
-
-    def bytes_at(self, extent):
-        self.read.append(extent)
-        return super().bytes_at(extent)
-
-
-def ruled(write, kind=Kind.CACHE):
-    """The state with segment 1 under this rule, and a memory that counts."""
-    segments = list(MANIFEST.layout.segments)
-    segments[1] = replace(segments[1], write=write, kind=kind)
-    segments[2] = replace(segments[2], write=Free(), kind=Kind.AUX)
-    return Counting(MEMORY), replace(MANIFEST, layout=changed(segments=tuple(segments)))
-
-
-@pytest.mark.parametrize(("write", "kind"), [(Static(), Kind.CACHE), (Free(), Kind.CONST), (Once(), Kind.CACHE)])
-def test_what_can_not_have_changed_is_not_read_again(write, kind):
-    memory, manifest = ruled(write, kind)
-    before = digest_state(memory, manifest)
-    memory.read.clear()
-    after = digest_changes(memory, replace(manifest, block=4), before)
-    assert after.digests == before.digests
-    assert {extent.offset for extent in memory.read} == {
-        p.offset for p in (manifest.placements[0], manifest.placements[2])
-    }
-
-
-def test_what_may_have_changed_is_read_again():
-    memory, manifest = ruled(Free())
-    before = digest_state(memory, manifest)
-    memory.data[manifest.placements[1].offset] ^= 1
-    after = digest_changes(memory, manifest, before)
-    assert after == digest_state(memory, manifest)
-    assert after.root != before.root
-
-
-@pytest.mark.parametrize("change", [{"offset": 4096 * 2}, {"capacity": LEAF + 513}, {"resident": False}])
-def test_a_static_segment_in_another_place_is_read_again(change):
-    memory, manifest = ruled(Static())
-    before = digest_state(memory, manifest)
-    place = replace(manifest.placements[1], **change)
-    elsewhere = replace(manifest, placements=(manifest.placements[0], place, manifest.placements[2]))
-    memory.data[place.offset] ^= 1
-    assert digest_changes(memory, elsewhere, before) == digest_state(memory, elsewhere)
-
-
-def test_a_once_segment_that_was_still_zero_is_read_again():
-    memory, manifest = ruled(Once())
-    extent = Extent(manifest.placements[1].offset, manifest.layout.segments[1].nbytes)
-    memory.zero(extent)
-    before = digest_state(memory, manifest)
-    memory.data[extent.offset] = 1
-    after = digest_changes(memory, manifest, before)
-    assert after == digest_state(memory, manifest)
-    assert after.root != before.root
-
-
-def test_other_leaves_than_before_are_all_read():
-    memory, manifest = ruled(Static())
-    before = digest_state(memory, manifest)
-    larger = replace(manifest, layout=replace(manifest.layout, leaf_bytes=2 * LEAF))
-    assert digest_changes(memory, larger, before) == digest_state(memory, larger)
