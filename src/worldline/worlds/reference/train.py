@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from worldline.clock import SystemClock
 from worldline.worlds.reference.atlas import Atlas, build_atlas, draw_clips
 from worldline.worlds.reference.model import PictureDecoder, PictureEncoder, WorldTransformer
 from worldline.worlds.reference.windows import ClipWindow, PassingWindow, as_hint, denoise_block
@@ -84,7 +84,7 @@ def train_codec(plan: Plan, networks: Networks, atlas: Atlas, chance: np.random.
     views = torch.from_numpy(atlas.views)
     weights = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.AdamW(weights, lr=3e-3, weight_decay=0.01)
-    started = time.monotonic()
+    started = SystemClock().monotonic_s()
     for step in range(plan.codec_steps):
         _anneal(optimizer, 3e-3, step / plan.codec_steps)
         _, pictures, _ = draw_clips(atlas, chance, 12, 1)
@@ -130,14 +130,14 @@ class TransformerTrainer:
 
     def run(self, out: Path, checkpoint: Path) -> None:
         self.save(out, checkpoint)
-        started = saved = time.monotonic()
+        started = saved = SystemClock().monotonic_s()
         recent: list[float] = []
         while self.step < self.plan.steps:
             recent.append(self.train_step())
             if self.step % 50 == 0:
                 _tell(f"step {self.step}: loss {np.mean(recent[-50:]):.4f}", started)
-            if time.monotonic() - saved > self.plan.checkpoint_s:
-                saved = time.monotonic()
+            if SystemClock().monotonic_s() - saved > self.plan.checkpoint_s:
+                saved = SystemClock().monotonic_s()
                 self.save(out, checkpoint)
         self.save(out, checkpoint)
 
@@ -209,7 +209,7 @@ class TransformerTrainer:
 
     def polish_decoder(self) -> None:
         """Teaches the decoder alone on longer clips of latents: noised ones and the transformer's own."""
-        networks, steps, started = self.networks, self.plan.polish_steps, time.monotonic()
+        networks, steps, started = self.networks, self.plan.polish_steps, SystemClock().monotonic_s()
         networks.transformer.load_state_dict(self.averaged)
         views = torch.from_numpy(self.atlas.views)
         optimizer = torch.optim.AdamW(networks.decoder.parameters(), lr=2e-3, weight_decay=0.01)
@@ -299,7 +299,7 @@ def _anneal(optimizer: torch.optim.Optimizer, peak: float, progress: float) -> N
 
 
 def _tell(progress: str, started: float) -> None:
-    sys.stderr.write(f"{progress} after {time.monotonic() - started:.0f} s\n")
+    sys.stderr.write(f"{progress} after {SystemClock().monotonic_s() - started:.0f} s\n")
 
 
 def _replace(path: Path, write: Callable[[Path], None]) -> None:
