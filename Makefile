@@ -2,6 +2,7 @@
 # make up CHECK=1   the same, plays and moves one session by itself, and ends
 # make test    set up, then every test            make test PYTEST_ARGS='-k arena tests/unit'
 # make check   lint, format, types, import contracts
+# make spec    check the protocol's specification with spin (docs/specification.md)
 # make pins    write constraints.txt anew from the newest releases
 # make clean   remove the environment and all caches
 #
@@ -23,7 +24,7 @@ export MKL_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: up test check format pins clean install dev
+.PHONY: up test spec check format pins clean install dev
 .DEFAULT_GOAL := up
 
 up: install
@@ -31,7 +32,12 @@ up: install
 
 test: dev
 	$(if $(findstring --ignore=tests/e2e,$(PYTEST_ARGS)),,scripts/ensure_chromium.sh)
+	scripts/ensure_spin.sh
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+spec:
+	scripts/ensure_spin.sh
+	$(PYTHON) scripts/check_spec.py $(SPEC_ARGS)
 
 check: dev
 	$(BIN)/ruff check
