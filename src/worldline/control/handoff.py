@@ -336,7 +336,8 @@ class Handoff:
     def _lost(self, now_s: float) -> list[Command]:
         """The owner of the record is gone. The source may not play on: the target may have shown blocks already."""
         self._failure = Failure(StateLost.code, f"host {self._order.target} ended after the session had become its own")
-        return self._retire(now_s) if not self._order.hands_over else self._finish(now_s)
+        fenced = self._order.hands_over and self.phase in (Phase.FENCING, Phase.ACTIVATING)
+        return self._finish(now_s) if fenced else self._retire(now_s)
 
     # ---- trouble
 

@@ -287,6 +287,18 @@ def test_a_target_that_ends_after_the_commit_is_a_lost_session_and_never_a_thaw(
     assert (finish.outcome, finish.lost) == (o.Outcome.LOST, True)
 
 
+@pytest.mark.parametrize("order", [MOVE, SHM])
+@pytest.mark.parametrize("told", [(o.Swapped(ok=True),), (o.SwapUnknown("?"), o.OwnerRead(MOVE.after))])
+def test_a_target_that_ended_before_the_swap_was_known_leaves_a_source_that_lets_go(
+    order: o.Order, told: tuple[o.Event, ...]
+) -> None:
+    machine, commands = run(order, *PROVEN, o.HostGone(o.Side.TARGET), *told)
+    assert kinds(commands)[-1] is o.Retire
+    _, finish = machine.handle(o.Retired(), 10.2)
+    assert isinstance(finish, o.Finish)
+    assert (finish.outcome, finish.lost) == (o.Outcome.LOST, True)
+
+
 def test_a_source_that_never_lets_go_of_a_copied_session_is_noted() -> None:
     machine = Handoff(MOVE, 0.0, Retries(attempts_max=2))
     for event in (*COMMITTED, o.Activated()):
