@@ -298,7 +298,8 @@ class Host:
 
     def crash(self) -> None:
         self.alive = False
-        for run in (*self.sources.values(), *self.targets.values()):
+        runs: list[SourceRun | TargetRun] = [*self.sources.values(), *self.targets.values()]
+        for run in runs:
             if run.link is not None:
                 run.link.cut(f"host {self.name} ended")
 

@@ -93,7 +93,7 @@ class _Counts:
 class _Due:
     at_s: float
     order: int
-    action: Callable[[], None] = field(compare=False)
+    action: Callable[[], object] = field(compare=False)
 
 
 class Simulation:
@@ -124,15 +124,15 @@ class Simulation:
     def now_s(self) -> float:
         return self.clock.monotonic_s()
 
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+    def after(self, delay_s: float, action: Callable[[], object]) -> None:
         self._count += 1
         heapq.heappush(self._queue, _Due(self.now_s + max(delay_s, 0.0), self._count, action))
 
-    def wake(self, at_s: float | None, action: Callable[[], None]) -> None:
+    def wake(self, at_s: float | None, action: Callable[[], object]) -> None:
         if at_s is not None:
             self.after(at_s - self.now_s + 1e-6, action)
 
-    def in_order(self, channel: str, action: Callable[[], None]) -> None:
+    def in_order(self, channel: str, action: Callable[[], object]) -> None:
         """After a while, and after whatever went into the same channel before."""
         due_s = max(self._channels.get(channel, 0.0), self.now_s + self.rng.uniform(0.0005, 0.02))
         self._channels[channel] = due_s
