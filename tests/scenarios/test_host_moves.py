@@ -384,3 +384,22 @@ def _held(stage):
     threads = sorted(thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio"))
     used = [host.memory.used_bytes for host in stage.hosts.values()]
     return open_files(), threads, len(arenas), used, len(asyncio.all_tasks())
+
+
+async def test_a_call_of_a_move_that_was_called_off_begins_nothing(stage):
+    """1 the controller calls a move off  2 its delayed calls arrive  3 nothing may freeze or be reserved for them."""
+    await open_pair(stage)
+    move, endpoint = await stage.prepare("walk", "b", "tcp")
+    for called_off in (move, "m8"):
+        await stage.call("b", wire.Discard(called_off))
+        await stage.call("a", wire.Thaw(called_off, "walk"))
+    with pytest.raises(StaleEpoch, match="called off"):
+        await stage.call("b", wire.LoadImage("m8", "walk", 1, spec(), True, "late.image", None), wire.Receipt)
+    with pytest.raises(StaleEpoch, match="called off"):
+        await stage.call("a", wire.RunSource(move, "walk", 1, Mode.FREEZE, endpoint), wire.SourceSealed)
+    with pytest.raises(StaleEpoch, match="called off"):
+        await stage.call("a", wire.WriteImage(move, "walk", 1, "late.image"), wire.ImageWritten)
+    (facts,) = (found for found in (await stage.facts("a")).sessions if found.session == "walk")
+    assert not facts.frozen
+    await stage.move("walk", "b", "tcp")
+    await assert_like_its_twin(stage)

@@ -94,6 +94,7 @@ class Handoff:
         self._sealed: SourceSealed | None = None
         self._receipt: Receipt | None = None
         self._failures: dict[Call, int] = {}
+        self._denials = 0
         self._gone: set[Side] = set()
         self._source_silent = False
         """`RunSource` will not be answered. If the target proves a seal, the source sent it and is frozen or dead."""
@@ -350,7 +351,7 @@ class Handoff:
             case Phase.FENCING if event.call is Call.RETIRE:
                 return [Retire(self._order.epoch, self._next_delay_s(event.call))]
             case Phase.ACTIVATING if event.call is Call.ACTIVATE:
-                if self._exhausted(event.call):
+                if self._denied(event):
                     return self._lost_by(event, now_s)
                 return [Activate(self._order.after.epoch, self._next_delay_s(event.call))]
             case Phase.RETIRING if event.call is Call.RETIRE:
@@ -383,6 +384,13 @@ class Handoff:
 
     def _exhausted(self, call: Call) -> bool:
         return self._failures.get(call, 0) + 1 >= self._retries.attempts_max
+
+    def _denied(self, activation: PeerFailed) -> bool:
+        """The target itself has said often enough that it can't. Its silence says nothing, however long: only a process
+        that is known to have ended takes its session with it.
+        """
+        self._denials += activation.code not in _UNANSWERED
+        return self._denials >= self._retries.attempts_max
 
     def _next_delay_s(self, call: Call) -> float:
         self._failures[call] = self._failures.get(call, 0) + 1

@@ -37,6 +37,19 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something failed here. What it means depends on the phase in which it is heard, not on the one in which it
+    happened: before the seal it ends the attempt, after it only the controller's word does.
+    """
+
+    code: str
+    sentence: str
+
+    def heard_in(self, phase: words.Phase) -> words.Event:
+        return words.LinkLost(self.sentence) if phase in _SEALED else words.Abort(self.code, self.sentence)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceTools:
     """What a source needs of its host."""
 
@@ -56,7 +69,7 @@ class SourceRun:
         self._started_at_s = tools.clock.monotonic_s()
         attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
         self._machine = words.SourceMachine(attempt, session.identity.spec.contract, self._started_at_s)
-        self._events: asyncio.Queue[words.Event] = asyncio.Queue()
+        self._events: asyncio.Queue[words.Event | Trouble] = asyncio.Queue()
         self._outbox: Outbox | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._cutting: asyncio.Task[None] | None = None
@@ -116,7 +129,7 @@ class SourceRun:
         ended = self._machine.phase in (words.Phase.THAWED, words.Phase.RETIRED)
         return ended and (self._cutting is None or self._cutting.done()) and self._events.empty()
 
-    async def _next(self) -> words.Event:
+    async def _next(self) -> words.Event | Trouble:
         wake_at_s = self._machine.wake_at_s
         wait_s = None if wake_at_s is None else max(wake_at_s - self._tools.clock.monotonic_s(), 0.0)
         try:
@@ -125,7 +138,9 @@ class SourceRun:
         except TimeoutError:
             return words.Deadline()
 
-    async def _carry_out(self, event: words.Event) -> None:
+    async def _carry_out(self, event: words.Event | Trouble) -> None:
+        if isinstance(event, Trouble):
+            event = event.heard_in(self._machine.phase)
         try:
             commands = self._machine.handle(event, self._tools.clock.monotonic_s())
         except WorldlineError as error:
@@ -182,7 +197,7 @@ class SourceRun:
                 endpoint.address, endpoint.key, self.session.engine.arena, CONNECT_S
             )
         except WorldlineError as error:
-            self._events.put_nowait(words.Abort(error.code, error.sentence))
+            self._events.put_nowait(Trouble(error.code, error.sentence))
             return
         self._outbox = Outbox(link, self._link_failed)
         self._events.put_nowait(words.Connected())
@@ -202,24 +217,23 @@ class SourceRun:
 
     def _link_failed(self, error: WorldlineError) -> None:
         """A broken format or a missed deadline ends the attempt under its own name; a closed link is a closed link."""
-        unsealed = self._machine.phase not in _SEALED
-        if unsealed and not isinstance(error, LinkCut):
-            self._events.put_nowait(words.Abort(error.code, error.sentence))
-        else:
+        if isinstance(error, LinkCut):
             self._events.put_nowait(words.LinkLost(error.sentence))
+        else:
+            self._events.put_nowait(Trouble(error.code, error.sentence))
 
     async def _take_cut(self) -> None:
         move = self.order.move
         try:
             await self.session.hold(move)
         except WorldlineError as error:
-            self._events.put_nowait(words.Abort(error.code, error.sentence))
+            self._events.put_nowait(Trouble(error.code, error.sentence))
             return
         try:
             cut = await self.session.do(lambda engine: engine.cut())
         except WorldlineError as error:
             self.session.release(move)
-            self._events.put_nowait(words.Abort(error.code, error.sentence))
+            self._events.put_nowait(Trouble(error.code, error.sentence))
             return
         except BaseException:
             self.session.release(move)
@@ -270,7 +284,7 @@ class SourceRun:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
-            self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
+            self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
 
 
 def _cut_taken(cut: Cut) -> words.CutTaken:

@@ -299,6 +299,21 @@ def test_a_target_that_ended_before_the_swap_was_known_leaves_a_source_that_lets
     assert (finish.outcome, finish.lost) == (o.Outcome.LOST, True)
 
 
+def test_silence_never_loses_an_activation_but_the_targets_own_refusals_do() -> None:
+    machine = Handoff(MOVE, 0.0, Retries(attempts_max=3))
+    for event in COMMITTED:
+        machine.handle(event, 10.1)
+    for code in ("TIMEOUT", "HOST_GONE") * 20:
+        assert kinds(machine.handle(o.PeerFailed(o.Call.ACTIVATE, code, "?"), 10.2)) == [o.Activate]
+    for _ in range(2):
+        assert kinds(machine.handle(o.PeerFailed(o.Call.ACTIVATE, "CORRUPT", "changed"), 10.3)) == [o.Activate]
+    assert kinds(machine.handle(o.PeerFailed(o.Call.ACTIVATE, "CORRUPT", "changed"), 10.4)) == [o.Retire]
+    *_, finish = machine.handle(o.Retired(), 10.5)
+    assert isinstance(finish, o.Finish)
+    assert (finish.outcome, finish.lost) == (o.Outcome.LOST, True)
+    assert finish.error is not None and finish.error.code == "CORRUPT"
+
+
 def test_a_source_that_never_lets_go_of_a_copied_session_is_noted() -> None:
     machine = Handoff(MOVE, 0.0, Retries(attempts_max=2))
     for event in (*COMMITTED, o.Activated()):
