@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -80,25 +80,39 @@ class Sessions:
         """After success the session is at block 0 of one host, and its twin, if asked for, at block 0 of another host
         of equal plan. After failure neither exists.
         """
-        self._check_wish(request)
-        if self._count_open() >= SESSIONS_MAX:
-            raise NoCapacity(f"the fleet has {SESSIONS_MAX} open sessions, which is its limit", limit=SESSIONS_MAX)
         spec = SessionSpec(request.world, request.seed, request.options, request.contract)
-        twin = f"{session}{TWIN_SUFFIX}" if request.twin else None
-        self._opening |= {session} | ({twin} if twin is not None else set())
-        try:
-            host, facts = await self._open_somewhere(session, spec, request.host, witness=request.twin)
-            row = _first_row(session, host.id, facts)
-            if twin is not None:
-                await self._open_twin(twin, row, host, facts)
-            await self._insert(replace(row, twin=twin), host)
-        except BaseException:
-            if twin is not None and twin in {held.id for held in self._book.rows()}:
-                await self._close_row(self._book.row(twin))
-            raise
-        finally:
-            self._opening -= {session} | ({twin} if twin is not None else set())
+        twin_name = check_name(f"{session}{TWIN_SUFFIX}", "the session")
+        twin = twin_name if request.twin else None
+        with self._new_names({session} if twin is None else {session, twin}):
+            try:
+                host, facts = await self._open_somewhere(session, spec, request.host, witness=request.twin)
+                row = _first_row(session, host.id, facts)
+                if twin is not None:
+                    await self._open_twin(twin, row, host, facts)
+                await self._insert(replace(row, twin=twin), host)
+            except BaseException:
+                if twin is not None and twin in {held.id for held in self._book.rows()}:
+                    await self._close_row(self._book.row(twin))
+                raise
         return self._book.view(session)
+
+    @contextlib.contextmanager
+    def _new_names(self, names: set[str]) -> Iterator[None]:
+        """Keeps the names of sessions while they come into being: what fails to, closes nobody else's session.
+
+        Raises `BadValue` for a name that is taken, and `NoCapacity`.
+        """
+        taken = names & ({row.id for row in self._book.rows()} | self._opening)
+        if taken:
+            raise BadValue(f"a session {min(taken)} was opened before", session=min(taken))
+        living = {row.id for row in self._book.rows() if row.status != "closed"}
+        if len(living | self._opening | names) > SESSIONS_MAX:
+            raise NoCapacity(f"the fleet takes {SESSIONS_MAX} open sessions, which is its limit", limit=SESSIONS_MAX)
+        self._opening |= names
+        try:
+            yield
+        finally:
+            self._opening -= names
 
     async def _open_somewhere(
         self, session: str, spec: SessionSpec, wish: str | None, witness: bool
@@ -137,33 +151,25 @@ class Sessions:
             await self._close_at(host, row.id, row.epoch)
             raise
 
-    def _count_open(self) -> int:
-        return sum(row.status != "closed" for row in self._book.rows())
-
-    def _check_wish(self, request: OpenRequest) -> None:
-        """Raises `BadValue` if the id wished for can't be a session's, or is taken."""
-        if request.session is None:
-            return
-        check_name(f"{request.session}{TWIN_SUFFIX}", "the session")
-        if any(row.id == request.session for row in self._book.rows()):
-            raise BadValue(f"a session {request.session} was opened before", session=request.session)
-
     # ---- close
 
     async def close(self, request: CloseRequest) -> Session:
         """After success nobody owns the session, and its host frees it as soon as it can be reached. Its twin goes
         with it.
         """
-        async with self.holding(request.session, "close"):
+        async with contextlib.AsyncExitStack() as held:
+            await held.enter_async_context(self.holding(request.session, "close"))
             row = self._book.row(request.session)
             if row.twin_of is not None and self._book.row(row.twin_of).status != "closed":
                 raise BadValue(f"session {row.id} is a twin and is closed with {row.twin_of}", session=row.id)
             if row.status == "closed":
                 raise SessionClosed(f"session {row.id} was closed before", session=row.id)
+            twin = None if row.twin is None else self._book.row(row.twin)
+            if twin is not None:
+                await held.enter_async_context(self.holding(twin.id, "close"))
             await self._close_row(row)
-        if row.twin is not None and self._book.row(row.twin).status != "closed":
-            async with self.holding(row.twin, "close"):
-                await self._close_row(self._book.row(row.twin))
+            if twin is not None and twin.status != "closed":
+                await self._close_row(twin)
         return self._book.view(request.session)
 
     async def _close_row(self, row: Session) -> None:

@@ -182,6 +182,30 @@ async def test_an_id_can_be_wished_for_once(hall):
         await hall.open(session="../etc")
 
 
+async def test_an_open_that_finds_its_name_or_its_twins_taken_harms_nobody(hall):
+    innocent = await hall.open(session="mine-twin")
+    with pytest.raises(BadValue, match="before"):
+        await hall.open(session="mine", twin=True)
+    assert await hall.describe(innocent.id) == innocent
+    opens = [hall.open(session="once", twin=True) for _ in range(4)]
+    row, *others = sorted(await asyncio.gather(*opens, return_exceptions=True), key=lambda done: type(done) is BadValue)
+    assert [type(other) for other in others] == [BadValue] * 3
+    assert [(await hall.describe(name)).status for name in (row.id, row.twin)] == ["running", "running"]
+    assert len(hall.holders(row.id)) == len(hall.holders(row.twin)) == 1
+
+
+async def test_a_session_whose_twin_is_held_is_closed_whole_or_not_at_all(hall):
+    row = await hall.open(twin=True, width=1 << 17)
+    park = asyncio.create_task(hall.ask(wire.ParkRequest(row.twin), Session))
+    await hall.until_status(row.twin, "moving")
+    with pytest.raises(MoveInProgress):
+        await hall.ask(wire.CloseRequest(row.id), Session)
+    assert (await hall.describe(row.id)).status == "running"
+    await park
+    await hall.ask(wire.CloseRequest(row.id), Session)
+    assert [(await hall.describe(name)).status for name in (row.id, row.twin)] == ["closed", "closed"]
+
+
 async def test_a_closed_session_takes_no_verb(hall):
     row = await hall.open()
     closed = await hall.ask(wire.CloseRequest(row.id), Session)
