@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.duet import hall, open_files, spec
+from worldline.clock import SystemClock
 from worldline.errors import (
     AlreadyThere,
     BadValue,
@@ -128,6 +129,16 @@ async def test_actions_that_wait_at_a_frozen_source_are_answered_by_the_new_owne
     await stage.commit("walk", move, "b", "tcp")
     await stage.players["walk"].wait_for(6)
     await assert_like_its_twin(stage)
+
+
+async def test_the_pause_of_an_idle_session_begins_with_its_move(stage):
+    """1 a session stands idle for longer than its pause bound  2 it is moved, and pauses for the move alone."""
+    await stage.open("walk", "a", spec(contract=Contract(pause_bound_s=1.0, completion_deadline_s=60.0)))
+    await stage.play("walk", 1)
+    await asyncio.sleep(1.1)
+    asked_at_s = SystemClock().monotonic_s()
+    _, seal = await stage.move("walk", "b", "tcp", Mode.FREEZE)
+    assert seal.frozen_at_s >= asked_at_s
 
 
 async def test_a_thawed_session_goes_on_and_its_next_move_succeeds(stage):

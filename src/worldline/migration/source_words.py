@@ -53,7 +53,9 @@ class CutTaken:
     number: int
     """Last action number applied."""
     held_at_s: float
-    """When the engine reached the boundary: a pause counts from here, capture and digests included."""
+    """When the engine reached the boundary, or was asked for the cut if it stood there idle: a pause counts from here,
+    capture and digests included.
+    """
 
 
 @dataclass(frozen=True, slots=True)

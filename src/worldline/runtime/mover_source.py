@@ -223,7 +223,7 @@ class SourceRun:
             self._events.put_nowait(Trouble(error.code, error.sentence))
 
     async def _take_cut(self) -> None:
-        move = self.order.move
+        move, asked_at_s = self.order.move, self._tools.clock.monotonic_s()
         try:
             await self.session.hold(move)
         except WorldlineError as error:
@@ -238,7 +238,7 @@ class SourceRun:
         except BaseException:
             self.session.release(move)
             raise
-        self._events.put_nowait(_cut_taken(cut))
+        self._events.put_nowait(_cut_taken(cut, asked_at_s))
 
     async def _post(self, link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
         began_s = self._tools.clock.monotonic_s()
@@ -287,8 +287,10 @@ class SourceRun:
             self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
 
 
-def _cut_taken(cut: Cut) -> words.CutTaken:
-    return words.CutTaken(cut.manifest, cut.digests, cut.root, cut.layout, cut.number, cut.at_s)
+def _cut_taken(cut: Cut, asked_at_s: float) -> words.CutTaken:
+    # A session that stood idle was held from when the cut was asked for, not since its last block long ago.
+    held_at_s = max(cut.at_s, asked_at_s)
+    return words.CutTaken(cut.manifest, cut.digests, cut.root, cut.layout, cut.number, held_at_s)
 
 
 def _write_late(manifest: Manifest, arena: ArenaBytes) -> None:
