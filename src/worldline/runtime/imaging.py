@@ -156,7 +156,7 @@ class ImageDeparture:
                 state_bytes=cut.manifest.layout.nbytes,
                 bytes_moved=cut.manifest.layout.nbytes,
                 rounds=1,
-                pause_s=now_s - cut.at_s,
+                pause_s=now_s - max(cut.at_s, self._began_at_s),  # an idle session is held only since it was asked
                 duration_s=now_s - self._began_at_s,
                 made_at_s=self._tools.clock.wall_s(),
                 made_by=HostId(self._tools.host),
