@@ -38,6 +38,13 @@ def test_a_sessions_whole_life(client, fleet, worldline, tmp_path):
     saved = tmp_path / "receipt.json"
     assert worldline("receipt", "show", move["receipt"]["id"], "--save", str(saved)) == move["receipt"]
     assert worldline("receipt", "verify", str(saved))["id"] == move["receipt"]["id"]
+    keys = tmp_path / "keys"
+    signers = {signer["host"]: signer["key"] for signer in worldline("receipt", "keys", "--save", str(keys))["signers"]}
+    assert worldline("receipt", "verify", str(saved), "--key", str(keys))["signer"] == signers["b"]
+    assert worldline("receipt", "verify", str(saved), "--key", signers["b"])["made_by"] == "b"
+    refused = worldline("receipt", "verify", str(saved), "--key", signers["a"], code=5)
+    assert refused["error"]["code"] == "UNAUTHENTICATED"
+    assert worldline("receipt", "verify", str(saved), "--key", "nonsense", code=2)["error"]["code"] == "BAD_VALUE"
 
     parked = worldline("park", name)
     assert (parked["status"], parked["host"], parked["epoch"]) == ("parked", None, 3)

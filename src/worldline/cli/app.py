@@ -42,6 +42,7 @@ for _name, _help in COMMANDS.items():
 receipt = App(name="receipt", help="Receipts, checked offline.")
 receipt.command("worldline.cli.receipt:verify", name="verify")
 receipt.command("worldline.cli.receipt:show_receipt", name="show")
+receipt.command("worldline.cli.receipt:show_keys", name="keys")
 app.command(receipt)
 
 image = App(name="image", help="Images of parked sessions, checked offline.")

@@ -125,6 +125,7 @@ def receipt_text(receipt: Receipt) -> str:
             f"pause     {format_seconds(receipt.pause_s)} of {format_seconds(receipt.duration_s)}",
             f"source    {receipt.source_root}",
             f"target    {receipt.target_root} ({equal})",
+            f"signed    by {receipt.made_by}, key {receipt.signer}" if receipt.signer else "signed    no",
         )
     )
 

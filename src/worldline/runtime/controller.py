@@ -37,6 +37,7 @@ from worldline.runtime.messages import (
     Keyed,
     ListHosts,
     ListSessions,
+    ListSigners,
     Move,
     MoveRequest,
     OpenRequest,
@@ -47,6 +48,7 @@ from worldline.runtime.messages import (
     SabotageRequest,
     Session,
     SessionFailed,
+    Signer,
     Snapshot,
     Subscribe,
     ToController,
@@ -75,6 +77,7 @@ class Controller:
     def __init__(self, run_dir: Path, store: Store, clock: Clock, random: Random, faults: bool = False) -> None:
         self._run_dir = run_dir
         self._store = store
+        self._clock = clock
         self._random = random
         self._faults = faults
         self._book = Book(store, self._tell)
@@ -131,6 +134,8 @@ class Controller:
                 return await self._book.move(move)
             case GetReceipt(receipt):
                 return await self._book.receipt(receipt)
+            case ListSigners():
+                return await self._store.signers()
             case Qualify(qualification):
                 await self._store.qualify(qualification)
                 return None
@@ -250,7 +255,17 @@ class Controller:
     async def _on_host(self, link: HostLink, peer: Peer) -> None:
         assert link.incarnation is not None
         await self._store.remember(link.incarnation)
+        await self._record_signer(link)
         await self._sessions.reconcile(link, peer)
+
+    async def _record_signer(self, link: HostLink) -> None:
+        """Before the host is used: no receipt under a key that is not in the record is ever committed."""
+        key = None if link.facts is None else link.facts.signer
+        if key is None:
+            return
+        known = any(signer.host == link.id for signer in await self._store.signers())
+        if await self._store.add_signer(Signer(link.id, key, self._clock.wall_s())) and known:
+            log.warning("host %s signs with a new key, %s: it has lost the one it had", link.id, key)
 
     def _on_host_changed(self, link: HostLink) -> None:
         self._book.tell_host(link.view())

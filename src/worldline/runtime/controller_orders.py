@@ -17,7 +17,7 @@ from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.handoff import Handoff
 from worldline.control.order import SIDE_OF, Call, Command, Event, JournalPhase, Order, Side
-from worldline.errors import Fact, HostGone, UnknownMove, UnknownSession, WorldlineError
+from worldline.errors import Fact, HostGone, Unauthenticated, UnknownMove, UnknownSession, WorldlineError
 from worldline.runtime import messages as wire
 from worldline.runtime.controller_book import Book, with_receipt
 from worldline.runtime.controller_hosts import HostLink
@@ -231,6 +231,7 @@ class OrderRun:
                 raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
             wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
             result = await self._ends.link(side).call(message, answer.kind, wait_s)
+            _check_signer(result, self._ends.link(side))
         except (UnknownSession, UnknownMove) as error:
             # The process that had it is over, and this one answers in its name: see `Hosts`.
             log.warning("move %s: %s answered %s", self.order.move, side, error)
@@ -351,6 +352,13 @@ def _image_written(written: wire.ImageWritten) -> Event:
 
 def _failed(call: Call, error: WorldlineError) -> Event:
     return words.PeerFailed(call, error.code, error.sentence, dict(error.facts))
+
+
+def _check_signer(answer: object, link: HostLink) -> None:
+    """Raises `Unauthenticated` for a receipt that does not name the key under which its host is recorded."""
+    receipt = answer.receipt if isinstance(answer, wire.ImageWritten) else answer
+    if isinstance(receipt, Receipt) and link.facts is not None and receipt.signer != link.facts.signer:
+        raise Unauthenticated(f"host {link.id} answered with a receipt under a key that is not its own", host=link.id)
 
 
 def _record(failure: words.Failure) -> dict[str, object]:

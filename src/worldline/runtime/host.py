@@ -27,6 +27,8 @@ from worldline.units import parse_bytes
 TRANSPORTS = ("shm", "tcp")
 IMAGES = "images"
 """The directory of images, beside the sockets."""
+KEYS = "keys"
+"""The directory of the hosts' signing keys, beside the sockets: NAME.key is secret, NAME.pub is not."""
 CPU_CAPABILITIES = ("default", "avx2", "avx512")
 MEMORY_PART = 0.25
 """Of the machine's memory, where the host is not told how much it has."""
@@ -109,11 +111,17 @@ async def serve(arguments: Arguments) -> None:
     from worldline.runtime.host_service import Host, HostConfig
     from worldline.runtime.messages import ToHost
     from worldline.transport.registry import open_transport
+    from worldline.verify.signing import SigningKey
 
     run_dir = rpc.make_run_dir(arguments.run_dir)
     image_dir = rpc.make_run_dir(run_dir / IMAGES)
     config = HostConfig(
-        arguments.name, arguments.memory_bytes, image_dir, arguments.allow_faults, lanes=arguments.lanes
+        name=arguments.name,
+        memory_bytes=arguments.memory_bytes,
+        image_dir=image_dir,
+        allow_faults=arguments.allow_faults,
+        lanes=arguments.lanes,
+        signing=SigningKey.load_or_make(rpc.make_run_dir(run_dir / KEYS), arguments.name),
     )
     host = Host(config, {name: open_transport(name) for name in TRANSPORTS}, SystemClock())
     ended = asyncio.Event()

@@ -45,6 +45,7 @@ from worldline.transport.faults import PLANTED, plant
 from worldline.transport.protocol import KEY_BYTES, Transport
 from worldline.units import format_bytes
 from worldline.verify.lanes import Lanes
+from worldline.verify.signing import SigningKey
 
 if TYPE_CHECKING:
     from worldline.runtime.host_service import Host
@@ -74,6 +75,7 @@ class MoveDesk:
     lanes: Lanes
     memory: MemoryLedger
     clock: Clock
+    signing: SigningKey
 
 
 class Arrival(Protocol):
@@ -198,7 +200,8 @@ class Moves:
             if arena is not None:
                 arena.close()
             raise
-        tools = TargetTools(self._desk.host, self._desk.lanes, self._desk.clock, self._host.tell_failed, self._gone)
+        desk = self._desk
+        tools = TargetTools(desk.host, desk.lanes, desk.clock, self._host.tell_failed, self._gone, desk.signing)
         attempt = TargetAttempt(order, built, Ground(listener, arena, capacity), tools)
         return attempt, wire.Endpoint(order.transport, listener.address, key)
 
@@ -338,7 +341,7 @@ class Moves:
 
     def _image_tools(self) -> ImageTools:
         desk = self._desk
-        return ImageTools(desk.host, desk.image_dir, desk.clock, self._host.tell_failed, self._gone)
+        return ImageTools(desk.host, desk.image_dir, desk.clock, self._host.tell_failed, self._gone, desk.signing)
 
 
 def _holder(move: str) -> str:

@@ -29,6 +29,7 @@ from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
 from worldline.transport.protocol import Transport
 from worldline.verify.lanes import Lanes
+from worldline.verify.signing import SigningKey
 from worldline.worlds.registry import known_worlds
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class HostConfig:
     image_dir: Path
     allow_faults: bool = False
     lanes: int = 1
+    signing: SigningKey | None = None
+    """With which receipts are signed; None: one that is new and ends with the process."""
 
 
 class Host:
@@ -59,6 +62,7 @@ class Host:
         self._opening: set[str] = set()
         self._peers: set[Peer] = set()
         self._transports = transports
+        self._signing = config.signing or SigningKey.generate()
         desk = MoveDesk(
             host=config.name,
             image_dir=config.image_dir,
@@ -68,6 +72,7 @@ class Host:
             lanes=self._lanes,
             memory=self.memory,
             clock=clock,
+            signing=self._signing,
         )
         self._moves = Moves(desk, self)
 
@@ -119,6 +124,7 @@ class Host:
             worlds=sorted({*known_worlds(), *self._engines.names}),
             transports=sorted(self._transports),
             sessions=[session.facts() for session in self.sessions.values()],
+            signer=self._signing.public,
         )
 
     # ---- sessions, also for moves

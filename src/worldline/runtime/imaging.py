@@ -30,6 +30,7 @@ from worldline.snapshot.memory import arena_capacity
 from worldline.verify import image as images
 from worldline.verify.digests import Digested
 from worldline.verify.receipts import UNSEALED, make_receipt
+from worldline.verify.signing import SigningKey
 
 TRANSPORT = "image"
 """What the receipt of a park or a resume names as its transport."""
@@ -48,6 +49,7 @@ class ImageTools:
     on_failed: Callable[[SessionFailed], None]
     on_gone: Callable[[str], None]
     """Called with the move once nothing of an arrival holds memory any more."""
+    signing: SigningKey
 
     def path(self, name: str) -> Path:
         """Where the image of this name lies. Raises `BadValue` for anything but a plain file name."""
@@ -160,7 +162,8 @@ class ImageDeparture:
                 duration_s=now_s - self._began_at_s,
                 made_at_s=self._tools.clock.wall_s(),
                 made_by=HostId(self._tools.host),
-            )
+            ),
+            self._tools.signing,
         )
 
 
@@ -287,5 +290,6 @@ class ImageArrival:
                 duration_s=spent_s,
                 made_at_s=self._tools.clock.wall_s(),
                 made_by=HostId(self._tools.host),
-            )
+            ),
+            self._tools.signing,
         )

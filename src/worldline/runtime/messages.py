@@ -47,6 +47,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     worlds: list[str]
     transports: list[str]
     sessions: list[SessionFacts]
+    signer: str | None = None
+    """The public key (Ed25519, hex) with which it signs the receipts that it makes."""
 
 
 class SessionFacts(msgspec.Struct, frozen=True):
@@ -398,6 +400,20 @@ class GetMove(Message, frozen=True):
     move: str
 
 
+class Signer(msgspec.Struct, frozen=True):
+    """A public key (Ed25519, hex) under which a host of this fleet has signed receipts, as the controller recorded it
+    when that host first answered with it. A host that lost its key has several.
+    """
+
+    host: str
+    key: str
+    first_seen_at_s: float
+
+
+class ListSigners(Message, frozen=True):
+    """-> list of `Signer`, oldest first."""
+
+
 class GetReceipt(Message, frozen=True):
     """-> `Receipt`. Raises `UnknownReceipt`."""
 
@@ -545,6 +561,7 @@ ToController: TypeAlias = (
     | GetSession
     | GetMove
     | GetReceipt
+    | ListSigners
     | Keyed
     | Qualify
     | Subscribe

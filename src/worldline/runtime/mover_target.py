@@ -37,6 +37,7 @@ from worldline.transport.protocol import Link, Listener, RecordIn
 from worldline.verify.digests import layout_digest, root
 from worldline.verify.lanes import Lanes
 from worldline.verify.receipts import UNSEALED, make_receipt
+from worldline.verify.signing import SigningKey
 from worldline.wire import records
 
 KILLED_BY_FAULT = 70
@@ -54,6 +55,7 @@ class TargetTools:
     on_failed: Callable[[SessionFailed], None]
     on_gone: Callable[[str], None]
     """Called with the move once nothing of its attempt holds memory any more."""
+    signing: SigningKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +316,8 @@ class TargetAttempt:
                 duration_s=now_s - self._began_at_s,
                 made_at_s=self._tools.clock.wall_s(),
                 made_by=HostId(self._tools.host),
-            )
+            ),
+            self._tools.signing,
         )
 
     # ---- the end

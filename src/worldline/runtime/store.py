@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from worldline.runtime.messages import Move, Session
+from worldline.runtime.messages import Move, Session, Signer
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 
@@ -122,6 +122,14 @@ class Store(Protocol):
         """Replaces what was known of the host."""
         ...
 
+    async def signers(self) -> list[Signer]:
+        """Every key of every host, oldest first."""
+        ...
+
+    async def add_signer(self, signer: Signer) -> bool:
+        """Records a host's public key, durably. False: that host's key was recorded before, and stays as it was."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -135,6 +143,7 @@ class MemoryStore:
         self._claims: dict[str, Claim] = {}
         self._qualifications: dict[tuple[str, str], Qualification] = {}
         self._incarnations: dict[str, Incarnation] = {}
+        self._signers: dict[tuple[str, str], Signer] = {}
 
     async def commit(self, change: Change) -> bool:
         held = self._sessions.get(change.session.id)
@@ -196,6 +205,12 @@ class MemoryStore:
 
     async def remember(self, incarnation: Incarnation) -> None:
         self._incarnations[incarnation.host] = incarnation
+
+    async def signers(self) -> list[Signer]:
+        return list(self._signers.values())
+
+    async def add_signer(self, signer: Signer) -> bool:
+        return self._signers.setdefault((signer.host, signer.key), signer) is signer
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from worldline.errors import Malformed, VersionUnknown
-from worldline.runtime.messages import Move, Session
+from worldline.runtime.messages import Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
@@ -49,6 +49,10 @@ CREATE TABLE IF NOT EXISTS qualifications (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS hosts (
     host TEXT PRIMARY KEY, generation TEXT NOT NULL, pid INTEGER NOT NULL, born INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS signers (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, key TEXT NOT NULL, first_seen_at_s REAL NOT NULL,
+    UNIQUE (host, key)
 ) STRICT;
 """
 
@@ -125,6 +129,15 @@ class SqliteStore:
     async def remember(self, incarnation: Incarnation) -> None:
         row = (incarnation.host, incarnation.generation, incarnation.pid, incarnation.born)
         await self._write(lambda db: db.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?)", row))
+
+    async def signers(self) -> list[Signer]:
+        rows = await self._read("SELECT host, key, first_seen_at_s FROM signers ORDER BY seq")
+        return [Signer(*msgspec.convert(row, tuple[str, str, float])) for row in rows]
+
+    async def add_signer(self, signer: Signer) -> bool:
+        row = (signer.host, signer.key, signer.first_seen_at_s)
+        insert = "INSERT OR IGNORE INTO signers (host, key, first_seen_at_s) VALUES (?, ?, ?)"
+        return await self._write(lambda db: db.execute(insert, row).rowcount == 1)
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)

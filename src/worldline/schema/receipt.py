@@ -30,6 +30,9 @@ class Receipt:
     `pause_s` runs from the last block boundary at the source to the moment at which the target was ready to
     generate. A receipt of a park or a resume has the image on one side: its `source` or `target` is then the image's
     name.
+
+    `signer` is the public key (Ed25519, hex) of the host that made it and `signature` that key's word on all other
+    fields. Both are None for a receipt that never leaves its process, and such a one convinces nobody else.
     """
 
     id: ReceiptId
@@ -56,3 +59,5 @@ class Receipt:
     duration_s: float
     made_at_s: float
     made_by: HostId
+    signer: str | None = None
+    signature: str | None = None

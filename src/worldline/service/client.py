@@ -23,13 +23,13 @@ import httpx
 import msgspec
 
 from worldline.errors import ControllerGone, Internal, TimedOut, from_record
-from worldline.runtime.messages import Host, Move, Session
+from worldline.runtime.messages import Host, Move, Session, Signer
 from worldline.schema.contract import Contract
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
 from worldline.service.answers import ErrorAnswer
 from worldline.service.bodies import ACTIONS_MAX, Frames
-from worldline.service.verbs import HostList, SessionList, StepAnswer, Worlds
+from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, Worlds
 from worldline.service.verbs import StepBlock as SentBlock
 from worldline.worlds.protocol import OptionValue
 
@@ -110,6 +110,10 @@ class Client:
     def receipt(self, receipt: str) -> Receipt:
         """Raises `UnknownReceipt`."""
         return self.get(f"/v1/receipts/{_quote(receipt)}", Receipt)
+
+    def signers(self) -> list[Signer]:
+        """The public keys under which hosts of this fleet sign receipts, oldest first."""
+        return self.get("/v1/signers", SignerList).signers
 
     # ---- verbs
 

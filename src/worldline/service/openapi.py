@@ -17,7 +17,7 @@ from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 from worldline.service.answers import ErrorAnswer
 from worldline.service.bodies import MoveBody, OpenBody, ParkBody, ResumeBody, SabotageBody, StepBody
-from worldline.service.verbs import HostList, SessionList, StepAnswer, Worlds
+from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, Worlds
 
 REF = "#/components/schemas/{name}"
 MEANING = {
@@ -62,6 +62,7 @@ OPERATIONS = (
     Operation("post", f"{SESSION}/sabotage", "sabotage", "Flips a bit, for proofs.", SabotageBody, None, 204),
     Operation("get", "/v1/moves/{move}", "getMove", "A move from the journal.", None, Move),
     Operation("get", "/v1/receipts/{receipt}", "getReceipt", "A receipt.", None, Receipt),
+    Operation("get", "/v1/signers", "listSigners", "Keys under which hosts sign receipts.", None, SignerList),
     Operation("post", "/v1/qualifications", "qualify", "Records a pair of plans.", Qualification, None, 204),
     Operation("get", "/livez", "live", "This process serves.", None, dict[str, bool]),
     Operation("get", "/readyz", "ready", "Controller and a host can be reached.", None, dict[str, bool]),

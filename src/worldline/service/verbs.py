@@ -19,7 +19,7 @@ from worldline.runtime import messages as wire
 from worldline.runtime.frames import split_frames
 from worldline.runtime.gateway import READ_WAIT_S, Gateway
 from worldline.runtime.gateway_told import Shown
-from worldline.runtime.messages import Host, Move, Session
+from worldline.runtime.messages import Host, Move, Session, Signer
 from worldline.runtime.refusal import raise_refusal
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
@@ -67,6 +67,10 @@ class HostList(msgspec.Struct, frozen=True):
     hosts: list[Host]
 
 
+class SignerList(msgspec.Struct, frozen=True):
+    signers: list[Signer]
+
+
 class SessionList(msgspec.Struct, frozen=True):
     sessions: list[Session]
 
@@ -104,6 +108,7 @@ class VerbPaths:
             ("POST", "/v1/sessions/{session}/sabotage", self.sabotage),
             ("GET", "/v1/moves/{move}", self.get_move),
             ("GET", "/v1/receipts/{receipt}", self.receipt),
+            ("GET", "/v1/signers", self.signers),
             ("POST", "/v1/qualifications", self.qualify),
             ("GET", "/livez", self.live),
             ("GET", "/readyz", self.ready),
@@ -130,6 +135,9 @@ class VerbPaths:
 
     async def receipt(self, receipt: str) -> Response:
         return json_answer(await self._gateway.ask(wire.GetReceipt(receipt), Receipt, READ_WAIT_S))
+
+    async def signers(self) -> Response:
+        return json_answer(SignerList(await self._gateway.ask(wire.ListSigners(), list[Signer], READ_WAIT_S)))
 
     async def live(self) -> Response:
         return json_answer({"live": True})

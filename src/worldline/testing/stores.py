@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from worldline.runtime.messages import Move, Session
+from worldline.runtime.messages import Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation, Owner, Store
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.ids import Epoch, HostId, MoveId, ReceiptId, SessionId
@@ -206,6 +206,13 @@ class StoreSuite:
             await store.remember(Incarnation("a", generation, 11, 12))
         await store.remember(Incarnation("b", "g3", 21, 22))
         assert await store.incarnations() == [Incarnation("a", "g2", 11, 12), Incarnation("b", "g3", 21, 22)]
+
+    async def test_a_host_keeps_every_key_that_it_ever_had(self, store: Store) -> None:
+        first, second, third = Signer("a", "k1", 1.5), Signer("a", "k2", 2.5), Signer("b", "k1", 3.5)
+        for signer in (first, second, third):
+            assert await store.add_signer(signer)
+        assert not await store.add_signer(Signer("a", "k1", 9.5))
+        assert await store.signers() == [first, second, third]
 
 
 class LostReplyStore:

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +24,7 @@ from worldline.errors import (
     Corrupt,
     Malformed,
     PlanMismatch,
+    Unauthenticated,
     VersionUnknown,
     WrongSession,
 )
@@ -53,6 +54,7 @@ WRITES = {
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 HEX_32 = re.compile(r"[0-9a-f]{32}\Z")
 HEX_64 = re.compile(r"[0-9a-f]{64}\Z")
+HEX_128 = re.compile(r"[0-9a-f]{128}\Z")
 FORMAT = re.compile(r"worldline receipt ([0-9]{1,9})\Z")
 
 IDENTITY_FIELDS = {
@@ -89,6 +91,8 @@ RECEIPT_FIELDS = {
     "duration_s": float,
     "made_at_s": float,
     "made_by": str,
+    "signer": str,
+    "signature": str,
 }
 
 
@@ -123,6 +127,8 @@ class ReceiptReport:
     block: int
     root: str
     tier: str
+    made_by: str
+    signer: str
     checks: tuple[str, ...]
     image: ImageReport | None
 
@@ -171,27 +177,22 @@ def verify_image(path: Path, session: str | None = None) -> ImageReport:
     )
 
 
-def verify_receipt(path: Path, image: Path | None = None) -> ReceiptReport:
+def verify_receipt(path: Path, image: Path | None = None, signers: Collection[str] | None = None) -> ReceiptReport:
     """Recomputes what a receipt lets one recompute offline, and holds it against an image where one is given.
 
-    Raises `Malformed`, `VersionUnknown`, `Corrupt`, `PlanMismatch`, `WrongSession`, and what `verify_image` raises.
+    `signers` are the public keys (hex) of the hosts that are trusted; without them the signature is checked against
+    the key that the receipt itself names. Raises `Malformed`, `VersionUnknown`, `Corrupt`, `Unauthenticated`,
+    `PlanMismatch`, `WrongSession`, and what `verify_image` raises; the sentence names what fails.
     """
     with path.open("rb") as file:
         text = file.read(RECEIPT_BYTES_MAX + 1)
     if len(text) > RECEIPT_BYTES_MAX:
         raise Malformed(f"a receipt of more than {RECEIPT_BYTES_MAX} bytes")
     receipt = _object(_parse(text, "the receipt"), "the receipt")
-    _check_format(receipt.pop("format", None))
-    _check_fields(receipt, RECEIPT_FIELDS, "the receipt", optional={"qualification"})
+    _check_format(receipt, text)
+    _check_fields(receipt, RECEIPT_FIELDS, "the receipt", optional={"qualification", "signer", "signature"})
     _check_receipt_values(receipt)
-    others = {
-        name: float(value) if RECEIPT_FIELDS[name] is float else value
-        for name, value in receipt.items()
-        if name != "id"
-    }
-    if blake3(_canonical(others)).digest(16).hex() != receipt["id"]:
-        raise Corrupt("the receipt's id is not the digest of its other fields: it was changed")
-    checks = ["the id is the digest of all other fields"]
+    checks = _check_signed(receipt, signers)
     if receipt["source_root"] != receipt["target_root"]:
         raise Corrupt("the receipt's two roots differ: the target did not have the source's bytes")
     checks.append("source and target had the same content root")
@@ -208,6 +209,8 @@ def verify_receipt(path: Path, image: Path | None = None) -> ReceiptReport:
         receipt["block"],
         receipt["target_root"],
         receipt["tier"],
+        receipt["made_by"],
+        receipt["signer"],
         tuple(checks),
         report,
     )
@@ -409,20 +412,68 @@ def _up(nbytes: int) -> int:
 # ----------------------------------------------------------------------------------------------------------- receipts
 
 
-def _check_format(found: Any) -> None:
-    if found is None:
+def _check_format(receipt: dict[str, Any], text: bytes) -> None:
+    """Takes `format` out. A file that has it is exactly the file that the writer wrote; one without it came from the
+    API, where the spacing is anybody's.
+    """
+    if "format" not in receipt:
         return
+    found = receipt["format"]
     match = FORMAT.match(found) if isinstance(found, str) else None
     if match is None:
         raise Malformed("the receipt's format is not that of a receipt")
-    if int(match[1]) != 1:
-        raise VersionUnknown(f"the receipt has version {match[1]}; this reader knows 1")
+    if int(match[1]) != 2:
+        raise VersionUnknown(f"the receipt has version {match[1]}; this reader knows 2")
+    if text != json.dumps(receipt, indent=2, ensure_ascii=True).encode("ascii") + b"\n":
+        raise Malformed("the receipt's file is not written as receipts are: a byte outside the fields was changed")
+    del receipt["format"]
+
+
+def _check_signed(receipt: Mapping[str, Any], signers: Collection[str] | None) -> list[str]:
+    covered = {
+        name: float(value) if RECEIPT_FIELDS[name] is float else value
+        for name, value in receipt.items()
+        if name not in {"id", "signature"}
+    }
+    digest = blake3(_canonical(covered)).digest()
+    signer = receipt["signer"]
+    signed = signer is not None and _is_signed(digest, receipt["signature"], signer)
+    if digest[:16].hex() != receipt["id"]:
+        what = "its id was changed" if signed else "a field was changed after the id was made"
+        raise Corrupt(f"the receipt's id is not the digest of its other fields: {what}")
+    if signer is None:
+        raise Unauthenticated("the receipt is not signed, so anybody may have made it")
+    if not signed:
+        raise Unauthenticated("the receipt's signature is not its signer's", signer=signer)
+    if signers is not None and signer not in signers:
+        raise Unauthenticated("the receipt is signed with a key that is not one of those expected", signer=signer)
+    who = "which is expected" if signers is not None else "of which nothing else is known here"
+    return ["the id is the digest of all other fields", f"the signature is that of key {signer}, {who}"]
+
+
+def _is_signed(digest: bytes, signature: str, signer: str) -> bool:
+    # Imported here: reading an image needs no signatures.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer))
+    try:
+        key.verify(bytes.fromhex(signature), b"worldline receipt 2\0" + digest)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _check_receipt_values(receipt: Mapping[str, Any]) -> None:
     for name, value in receipt.items():
         if isinstance(value, (int, float)) and value < 0:
             raise Malformed(f"the receipt's {name} is below zero")
+    if (receipt["signer"] is None) != (receipt["signature"] is None):
+        raise Malformed("the receipt has a signer without a signature, or the reverse")
+    if receipt["signer"] is not None and HEX_128.match(receipt["signature"]) is None:
+        raise Malformed("the receipt's signature is none")
+    if receipt["signer"] is not None and HEX_64.match(receipt["signer"]) is None:
+        raise Malformed("the receipt's signer is no key")
     for name in ("layout", "source_root", "target_root", "source_plan", "target_plan"):
         if HEX_64.match(receipt[name]) is None:
             raise Malformed(f"the receipt's {name} is no digest")
@@ -502,8 +553,8 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 
 def _check_fields(value: Any, fields: Mapping[str, type], what: str, optional: set[str] | None = None) -> None:
-    """Exactly these fields, of these types; a float may be written as an integer, and the optional ones may be
-    null.
+    """Exactly these fields, of these types, integers of 64 bits; a float may be written as an integer, and the
+    optional ones may be null.
     """
     found = _object(value, what)
     if found.keys() != fields.keys():
@@ -514,5 +565,7 @@ def _check_fields(value: Any, fields: Mapping[str, type], what: str, optional: s
         if item is None and name in (optional or set()):
             continue
         right = type(item) is kind or (kind is float and type(item) is int)
+        if type(item) is int and not -(1 << 63) <= item < 1 << 63:
+            raise Malformed(f"{what}'s {name} is too large a number")
         if not right or (isinstance(item, float) and not math.isfinite(item)):
             raise Malformed(f"{what}'s {name} is no {kind.__name__}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from blake3 import blake3
@@ -15,23 +16,43 @@ from blake3 import blake3
 from worldline.errors import Malformed, VersionUnknown
 from worldline.schema.ids import ReceiptId
 from worldline.schema.receipt import Receipt
+from worldline.verify.signing import SigningKey
 
-FORMAT: Final = "worldline receipt 1"
+FORMAT: Final = "worldline receipt 2"
 RECEIPT_BYTES_MAX: Final = 1024 * 1024
+ID_BYTES: Final = 16
+SIGNED_AS: Final = b"worldline receipt 2\0"
+"""Goes before the digest that is signed, so that no signature of anything else is ever taken for a receipt's."""
 UNSEALED: Final = ReceiptId("")
 """The id of a receipt that has none yet."""
 
 
-def make_receipt(draft: Receipt) -> Receipt:
-    """The receipt with the id that follows from its other fields; `draft.id` does not matter."""
-    fields = asdict(draft)
-    del fields["id"]
-    for name, value in fields.items():
-        # A whole number of seconds must read the same after a trip through JSON, whoever wrote it.
-        if name.endswith("_s"):
-            fields[name] = float(value)
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return replace(draft, **fields, id=ReceiptId(blake3(text.encode("ascii")).digest(16).hex()))
+def make_receipt(draft: Receipt, key: SigningKey | None = None) -> Receipt:
+    """The receipt with the id that follows from its other fields, signed where a key is given.
+
+    What `draft` has as id, signer and signature does not matter.
+    """
+    signed = replace(draft, signer=None if key is None else key.public, signature=None)
+    fields = _seconds_as_doubles(signed)
+    digest = _digest(fields)
+    fields["signature"] = None if key is None else key.sign(SIGNED_AS + digest)
+    return replace(draft, **(fields | {"id": ReceiptId(digest[:ID_BYTES].hex())}))
+
+
+def receipt_id(receipt: Receipt) -> ReceiptId:
+    """The id that follows from the other fields."""
+    return ReceiptId(_digest(_seconds_as_doubles(receipt))[:ID_BYTES].hex())
+
+
+def _seconds_as_doubles(receipt: Receipt) -> dict[str, Any]:
+    """A whole number of seconds must read the same after a trip through JSON, whoever wrote it."""
+    return {name: float(value) if name.endswith("_s") else value for name, value in asdict(receipt).items()}
+
+
+def _digest(fields: Mapping[str, Any]) -> bytes:
+    covered = {name: value for name, value in fields.items() if name not in {"id", "signature"}}
+    text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return blake3(text.encode("ascii")).digest()
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
@@ -59,7 +80,8 @@ def write_receipt(path: Path, receipt: Receipt) -> None:
 
 
 def load_receipt(path: Path) -> Receipt:
-    """A receipt from its file, typed and with the right id; `reader.verify_receipt` holds it to its rules.
+    """A receipt from its file, typed and with the right id; `reader.verify_receipt` holds it to its rules, and its
+    signature to its signer.
 
     Raises `Malformed`, `VersionUnknown` and `FileNotFoundError`.
     """
@@ -74,6 +96,6 @@ def load_receipt(path: Path) -> Receipt:
         extra = fields.keys() - asdict(receipt).keys()
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Malformed(f"the receipt can't be read: {error}") from error
-    if extra or make_receipt(receipt).id != receipt.id:
+    if extra or receipt_id(receipt) != receipt.id:
         raise Malformed("the receipt's id does not follow from its fields")
     return receipt

@@ -38,6 +38,8 @@ from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
 from worldline.testing.stores import LostReplyStore
 from worldline.transport.registry import open_transport
+from worldline.verify.reader import verify_receipt
+from worldline.verify.receipts import write_receipt
 
 TINY = "worldline.testing.tiny:TinyWorld"
 MEMORY_BYTES = 64 << 20
@@ -231,6 +233,31 @@ async def test_a_move_gives_the_target_the_session_and_a_receipt(hall, transport
     assert await hall.ask(wire.GetReceipt(move.receipt.id), Receipt) == move.receipt
     assert await hall.ask(wire.GetMove(move.id), Move) == move
     assert hall.holders(row.id) == ["b"]
+
+
+async def test_receipts_are_signed_with_keys_that_the_record_has(hall, tmp_path):
+    row = await hall.open(host="a")
+    move = await hall.move(row.id, "b")
+    parked = await hall.ask(wire.ParkRequest(row.id), Session)
+    resumed = await hall.ask(wire.ResumeRequest(row.id, "a"), Session)
+    keys = {signer.host: signer.key for signer in await hall.ask(wire.ListSigners(), list[wire.Signer])}
+    receipts = [await hall.ask(wire.GetReceipt(receipt), Receipt) for receipt in resumed.receipts]
+    assert [receipt.id for receipt in receipts[:2]] == parked.receipts
+    assert [receipt.made_by for receipt in receipts] == ["b", "b", "a"]
+    for receipt in receipts:
+        write_receipt(tmp_path / "r.json", receipt)
+        assert verify_receipt(tmp_path / "r.json", signers={keys[receipt.made_by]}).signer == receipt.signer
+    assert move.receipt == receipts[0]
+
+
+async def test_a_host_that_comes_back_with_another_key_keeps_the_old_one_in_the_record(hall):
+    (before,) = [signer for signer in await hall.ask(wire.ListSigners(), list[wire.Signer]) if signer.host == "b"]
+    await hall.stop_host("b")
+    await hall.start_host("b")
+    await hall.until(lambda hosts: any(host.id == "b" and host.facts.signer != before.key for host in hosts))
+    signers = [signer for signer in await hall.ask(wire.ListSigners(), list[wire.Signer]) if signer.host == "b"]
+    assert signers[0] == before
+    assert len(signers) == 2
 
 
 async def test_a_refused_move_leaves_the_session_where_it_was_with_the_reason_in_the_journal(hall):
