@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, distribution
@@ -17,7 +18,6 @@ import numpy as np
 import torch
 
 from worldline.errors import BadValue, MissingExtra
-from worldline.worlds.gguf_llama import GgufFile, GgufTokenizer, llama_config, llama_weights
 from worldline.worlds.registry import missing_extra
 
 if TYPE_CHECKING:
@@ -112,35 +112,26 @@ def _smollm2_file() -> Path:
 
 
 def _from_file(path: Path, attention: str) -> Weights:
-    if path.is_file():
-        return _from_gguf(path, attention)
-    if not path.is_dir():
+    """A directory of transformers' format or a GGUF file, dequantised: bit for bit what transformers makes of it."""
+    if not (path.is_file() or path.is_dir()):
         raise BadValue(f"weights must be smollm2, random, or a directory or GGUF file; there is no {str(path)!r}")
     _require("accelerate")
-    auto = _transformers()
     place: dict[str, Any] = {"pretrained_model_name_or_path": str(path), "local_files_only": True}
-    tokenizer = auto.AutoTokenizer.from_pretrained(**place)
-    model = auto.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, attn_implementation=attention)
-    return _weights(model, FileTokenizer(tokenizer), [i for i in tokenizer.all_special_ids if i is not None])
-
-
-def _from_gguf(path: Path, attention: str) -> Weights:
-    _require("gguf")
+    if path.is_file():
+        _require("gguf")
+        place |= {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     auto = _transformers()
-    file = GgufFile(path)
     try:
-        config = auto.LlamaConfig(**llama_config(file), attn_implementation=attention)
-        tokenizer = GgufTokenizer(file)
-        weights = {name: torch.from_numpy(value) for name, value in llama_weights(file).items()}
-    except (KeyError, ValueError) as error:
-        raise BadValue(f"{path.name} lacks a part of a llama: {error!r}") from error
-    with torch.random.fork_rng(devices=[]):  # building draws weights from the process's generator
-        model = auto.LlamaForCausalLM(config).float()
-    absent, strange = model.load_state_dict(weights, strict=False, assign=True)
-    model.tie_weights()
-    if strange or set(absent) - ({"lm_head.weight"} if config.tie_word_embeddings else set()):
-        raise BadValue(f"{path.name} is no whole llama: {', '.join([*strange, *absent][:5])}")
-    return _weights(model, tokenizer, tokenizer.special_ids)
+        tokenizer = auto.AutoTokenizer.from_pretrained(**place)
+        model, found = auto.AutoModelForCausalLM.from_pretrained(
+            **place, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+        )
+    except (ValueError, LookupError, OSError, struct.error) as error:
+        raise BadValue(f"transformers can't read {path.name}: {error!r}"[:1000]) from error
+    if found["missing_keys"]:  # transformers would draw them
+        raise BadValue(f"{path.name} is no whole model; it lacks {', '.join(sorted(found['missing_keys'])[:5])}")
+    marks = [index for index, token in tokenizer.added_tokens_decoder.items() if token.special]
+    return _weights(model, FileTokenizer(tokenizer), marks)
 
 
 def _random(attention: str) -> Weights:
@@ -184,7 +175,8 @@ def _weights(model: Any, tokenizer: Tokenizer, forbidden_ids: Sequence[int]) -> 
 
 
 def _digest(model: Any) -> str:
-    digest = blake3.blake3(repr(model.config.to_dict()).encode())
+    config = {name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"}
+    digest = blake3.blake3(repr(config).encode())
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()))
@@ -197,7 +189,7 @@ def _transformers() -> ModuleType:
 
 def _require(package: str) -> ModuleType:
     """The module, told before its import to stay off the network and to be quiet."""
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
         os.environ.setdefault(name, "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:

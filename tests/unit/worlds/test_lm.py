@@ -3,6 +3,7 @@ from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, distribution
 
 import blake3
+import numpy as np
 import pytest
 import torch
 
@@ -132,6 +133,27 @@ def test_a_directory_without_a_language_model_is_refused(tmp_path):
     for weights in (str(tmp_path), "/dev/zero", "a\0b"):
         with pytest.raises(BadValue):
             LmWorld({"weights": weights})
+
+
+def test_a_gguf_file_that_lacks_weights_is_refused_and_not_filled_by_chance(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    sizes = {"context_length": 64, "embedding_length": 16, "block_count": 1, "feed_forward_length": 32, "vocab_size": 4}
+    for name, value in (sizes | {"head_count": 2, "head_count_kv": 2}).items():
+        getattr(writer, f"add_{name}")(value)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(["a", "b", "ab", "end"])
+    writer.add_token_types([1, 1, 1, 3])
+    writer.add_token_merges(["a b"])
+    writer.add_tensor("token_embd.weight", np.ones((4, 16), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(BadValue, match="lacks"):
+        LmWorld({"weights": str(path)})
 
 
 needs_smollm2 = pytest.mark.skipif(
