@@ -31,6 +31,8 @@ CALL_WAIT_S = 20.0
 """For calls that do no bulk work; the machine asks again where it matters."""
 BULK_MARGIN_S = 30.0
 """Beyond the contract's completion deadline, which the machine itself keeps."""
+RECORD_PAUSE_S = 0.25
+"""Between two tries to write a line."""
 
 HostCommand: TypeAlias = (
     words.PrepareTarget
@@ -269,7 +271,21 @@ class OrderRun:
         if command.phase is JournalPhase.DONE:
             move = replace(move, outcome=str(facts["outcome"]), ended_at_s=self._clock.wall_s())
         self.move = move
-        await self._book.journal(move)
+        if command.phase is JournalPhase.BEGUN:
+            await self._book.journal(move)  # nothing was asked of anybody yet: what fails here ends the order
+        else:
+            await self._write(move)
+
+    async def _write(self, move: Move) -> None:
+        """Durable when it returns: a disk that is full for a while holds up an order that was begun, and never leaves
+        it unfinished.
+        """
+        while True:
+            try:
+                return await self._book.journal(move)
+            except Exception:
+                log.exception("move %s: its line %s can't be written yet", move.id, move.phase)
+            await asyncio.sleep(RECORD_PAUSE_S)
 
     async def _swap(self, command: words.SwapOwner) -> Event:
         """THE COMMIT."""
@@ -304,7 +320,7 @@ class OrderRun:
             story=self._story() + ([] if finish.note is None else [finish.note]),
             ended_at_s=self._clock.wall_s(),
         )
-        await self._book.journal(self.move)
+        await self._write(self.move)
 
     def _show(self) -> None:
         story = self._story()

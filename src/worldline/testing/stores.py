@@ -216,16 +216,26 @@ class StoreSuite:
 
 
 class LostReplyStore:
-    """A store whose next commit happens, or does not, and then fails to say so: the caller can not know the outcome."""
+    """A store whose next commit happens, or does not, and then fails to say so: the caller can not know the outcome.
+
+    `full_phases` are journal phases whose next line finds the disk full, once for each time they are in it.
+    """
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
         self.lose_reply = False
         self.lose_write = False
+        self.full_phases: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         method: Callable[..., Awaitable[object]] = getattr(self._inner, name)
         return method
+
+    async def journal(self, move: Move) -> None:
+        if move.phase in self.full_phases:
+            self.full_phases.remove(move.phase)
+            raise OSError("planted: no space left on device")
+        await self._inner.journal(move)
 
     async def commit(self, change: Change) -> bool:
         """Raises `OSError` before or after the write, once for each flag set; else as the inner store."""

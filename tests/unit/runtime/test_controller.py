@@ -373,6 +373,22 @@ async def test_a_commit_that_was_never_written_leaves_the_source_playing(hall):
     assert (await hall.move(row.id, "b")).outcome == "done"
 
 
+@pytest.mark.parametrize("phase", ["begun", "aborted", "done"])
+async def test_a_disk_that_is_full_for_a_while_leaves_no_session_frozen_and_no_order_unfinished(hall, phase):
+    """A fault of the data plane makes the order end with the line ABORTED; DONE follows a commit."""
+    row = await hall.open("a")
+    hall.store.full_phases = [phase, phase]
+    with contextlib.suppress(WorldlineError):
+        await hall.move(row.id, "b", fault="flip" if phase == "aborted" else None)
+    hall.store.full_phases = []
+    found = await hall.describe(row.id)
+    assert (found.status, found.host) == ("running", "b" if phase == "done" else "a")
+    (held,) = hall.holders(row.id)
+    assert not hall.hosts[held][0].sessions[row.id].facts().frozen
+    assert (await hall.move(row.id, "c")).outcome == "done"
+    assert await hall.store.open_moves() == []
+
+
 async def test_an_open_that_could_not_be_recorded_leaves_nothing_at_the_host(hall):
     hall.store.lose_write = True
     with pytest.raises(Internal):
