@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from e2e.visitor import Visitor
-from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 
 FLAGS = ["--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-gpu"]
 

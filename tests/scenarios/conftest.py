@@ -2,7 +2,8 @@
 
 import pytest
 
-from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 from worldline.service.client import Client
 
 TINY = "worldline.testing.tiny:TinyWorld"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,8 @@ import pytest
 
 import worldline
 from worldline.errors import BadValue, StateLost, UnknownHost, WorldlineError
-from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 from worldline.schema.contract import Contract
 from worldline.service.client import Client
 
@@ -127,7 +129,8 @@ def test_a_supervisor_that_is_killed_leaves_no_process_behind(tmp_path):
     code = f"""
 import sys, time
 from pathlib import Path
-from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 fleet = Fleet.start(FleetPlan(hosts=("a",), run_dir=Path({str(tmp_path / "run")!r})))
 print(*(fleet.pid(name) for name in ("a", "controller", "gateway")), flush=True)
 time.sleep(600)
@@ -148,7 +151,29 @@ def test_a_member_that_can_not_start_is_told_with_its_last_words(tmp_path):
     assert "memory" in str(refused.value.facts)
 
 
+def test_a_port_in_use_is_said_at_once_and_nothing_is_left_running(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadValue, match=f"port {port} of 127.0.0.1 can't be used"):
+            Fleet.start(FleetPlan(hosts=("a",), run_dir=tmp_path / "run", port=port))
+
+
+def test_two_fleets_do_not_share_a_folder(tmp_path):
+    plan = FleetPlan(hosts=("a",), run_dir=tmp_path / "run")
+    with Fleet.start(plan) as fleet, Client(fleet.url) as client:
+        with pytest.raises(BadValue, match="another fleet runs in"):
+            Fleet.start(plan)
+        assert [host.alive for host in client.hosts()] == [True]
+    Fleet.start(plan).close()
+
+
 def test_a_plan_that_makes_no_sense_is_refused():
-    for wrong in ({"hosts": ()}, {"hosts": ("a", "a")}, {"hosts": ("A b",)}, {"cpu_capabilities": {"z": "avx2"}}):
+    for wrong in (
+        {"hosts": ()},
+        {"hosts": ("a", "a")},
+        {"hosts": ("A b",)},
+        {"cpu_capabilities": {"z": "avx2"}},
+        {"cpu_capabilities": {"a": "avx3"}},
+    ):
         with pytest.raises(BadValue):
             FleetPlan(**wrong)

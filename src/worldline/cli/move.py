@@ -7,8 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import Shared, show
-from worldline.cli.values import move_text
-from worldline.schema.receipt import Mode
+from worldline.cli.values import mode_of, move_text
 from worldline.service.client import Client
 
 
@@ -41,5 +40,5 @@ def move(
     """
     shared = shared or Shared()
     with Client(shared.url) as client:
-        done = client.session(session).move(host, mode=Mode(mode), transport=transport, fault=fault)
+        done = client.session(session).move(host, mode=mode_of(mode), transport=transport, fault=fault)
     return show(done, move_text(done), shared.json)

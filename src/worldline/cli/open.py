@@ -16,7 +16,7 @@ def open_session(
     *,
     seed: int = 0,
     host: str | None = None,
-    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"])] = (),
+    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"], negative="")] = (),
     twin: Annotated[bool, Parameter(negative="")] = False,
     horizon: str | None = None,
     pause_bound: str | None = None,

@@ -9,11 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import print_json, progress
-from worldline.cli.values import options_of
+from worldline.cli.values import mode_of, options_of
 from worldline.errors import BadValue
 from worldline.lab.prove import Challenge, Proof
 from worldline.lab.prove import prove as prove_by_experiment
-from worldline.schema.receipt import Mode
 from worldline.units import format_bytes
 from worldline.worlds.protocol import OptionValue
 
@@ -28,7 +27,7 @@ def prove(
     transport: str = "tcp",
     mode: str = "precopy",
     bytes: str | None = None,
-    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"])] = (),
+    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"], negative="")] = (),
     seed: int = 0,
     sabotage: Annotated[bool, Parameter(negative="")] = False,
     keep: Path | None = None,
@@ -61,7 +60,7 @@ def prove(
     sabotage: bool
         Flip one random live bit at the end: the proof must fail, and shows that it can.
     keep: Path
-        An empty folder for logs, images and receipts; else they are removed.
+        A folder for logs, images and receipts, made where it is not there; else they are removed.
     json: bool
         Print one JSON object.
     """
@@ -70,13 +69,13 @@ def prove(
         moves=moves,
         blocks=blocks,
         transport=transport,
-        mode=_mode(mode),
+        mode=mode_of(mode),
         seed=seed,
         options=_options(world, bytes, option),
         sabotage=sabotage,
     )
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
+        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
         proof = prove_by_experiment(challenge, keep.resolve(), progress)
     else:
         with tempfile.TemporaryDirectory(prefix="worldline-prove-") as folder:
@@ -86,12 +85,6 @@ def prove(
     else:
         print(_text(proof))
     return 0 if proof.identical else NOT_IDENTICAL
-
-
-def _mode(text: str) -> Mode:
-    if text not in (Mode.PRECOPY, Mode.FREEZE):
-        raise BadValue(f"a session moves by precopy or freeze, not {text!r}")
-    return Mode(text)
 
 
 def _options(world: str, size: str | None, pairs: tuple[str, ...]) -> dict[str, OptionValue]:

@@ -20,7 +20,7 @@ def qualify(
     world: str = "reference",
     blocks: int = BLOCKS,
     seed: int = 0,
-    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"])] = (),
+    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"], negative="")] = (),
     shared: Shared | None = None,
 ) -> int:
     """Measures how far the same session's pictures drift apart on two hosts of different plans.

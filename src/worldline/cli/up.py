@@ -13,7 +13,8 @@ from cyclopts import Parameter
 from worldline.cli.output import print_json, progress
 from worldline.errors import BadValue
 from worldline.lab.check import check_fleet
-from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 from worldline.service.client import Client
 from worldline.units import parse_bytes
 
@@ -27,7 +28,7 @@ def up(
     port: int = PORT,
     dir: Path | None = None,
     memory: str | None = None,
-    plan: Annotated[tuple[str, ...], Parameter(name="--plan")] = (),
+    plan: Annotated[tuple[str, ...], Parameter(name="--plan", negative="")] = (),
     faults: bool = True,
     check: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -45,12 +46,16 @@ def up(
     dir: Path
         Sockets, record, images and logs; .worldline here by default.
     memory: str
-        What each host may use for sessions, like 4GB.
+        What each host may use for sessions, like 4GB; by default a quarter of the machine's.
     plan: str
-        A host on another kernel plan, as HOST=CAPABILITY (default, avx2): under T0 no session moves between it and
-        the others. faults: bool Accept planted faults and sabotage, for the page's panel and for trying things out.
-        check: bool Start, play, move and compare once on any free port, in a temporary folder, and end. json: bool
-        Print one JSON object with the address.
+        A host on another kernel plan, as HOST=CAPABILITY (default, avx2), like c=default; may be repeated. Under T0
+        no session moves between it and the others.
+    faults: bool
+        Accept planted faults and sabotage, for the page's panel and for trying things out.
+    check: bool
+        Start, play, move and compare once on any free port, in a temporary folder, and end.
+    json: bool
+        Print one JSON object: with the address, or with what was checked.
     """
     if not 1 <= hosts <= 26:
         raise BadValue(f"a fleet on one machine has 1 to 26 hosts, not {hosts}")

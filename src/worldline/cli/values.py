@@ -6,7 +6,7 @@ from worldline.cli.output import table
 from worldline.errors import BadValue
 from worldline.runtime.messages import Host, Move, Session
 from worldline.schema.contract import Contract, Tier
-from worldline.schema.receipt import Receipt
+from worldline.schema.receipt import Mode, Receipt
 from worldline.units import format_bytes, format_seconds, parse_seconds
 from worldline.verify.reader import ImageReport, ReceiptReport
 from worldline.worlds.protocol import OptionValue
@@ -24,6 +24,13 @@ def contract_of(
     completion_s = parse_seconds(completion_text) if completion_text else default.completion_deadline_s
     tier = Tier.T0 if readout_psnr_db_min is None else Tier.T1
     return Contract(tier, pause_bound_s, completion_s, readout_psnr_db_min)
+
+
+def mode_of(text: str) -> Mode:
+    """How a session moves. Raises `BadValue`."""
+    if text not in (Mode.PRECOPY, Mode.FREEZE):
+        raise BadValue(f"a session moves by precopy or freeze, not {text!r}")
+    return Mode(text)
 
 
 def options_of(pairs: tuple[str, ...]) -> dict[str, OptionValue]:

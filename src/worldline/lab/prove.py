@@ -20,7 +20,8 @@ from threading import Condition, Thread
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue, Internal, WorldlineError
 from worldline.lab.parked import compare_parked
-from worldline.runtime.fleet import Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Session
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt

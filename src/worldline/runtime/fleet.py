@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
@@ -23,6 +24,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue, ControllerGone, Internal, TimedOut, UnknownHost
+from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Host, ListHosts
 from worldline.runtime.rpc import connect, make_run_dir
 from worldline.schema.ids import check_name
@@ -32,7 +34,7 @@ GATEWAY = "gateway"
 CONTROLLER_SOCKET = "controller.sock"
 GATEWAY_ADDRESS = "gateway.address"
 """The file in the run directory in which the gateway tells its address once it listens."""
-HOSTS_MAX = 64
+LOCK = "fleet.lock"
 START_WAIT_S = 60.0
 STOP_WAIT_S = 5.0
 POLL_S = 0.05
@@ -49,35 +51,6 @@ log = logging.getLogger(__name__)
 def host_socket(run_dir: Path, host: str) -> Path:
     """Where a host listens."""
     return run_dir / f"host-{host}.sock"
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPlan:
-    """What to start. `run_dir` None: a temporary one, removed at the end. `port` 0: any free one."""
-
-    hosts: tuple[str, ...] = ("a", "b", "c")
-    run_dir: Path | None = None
-    port: int = 0
-    faults: bool = False
-    """Whether planted faults and sabotage are accepted."""
-    restarts: bool = True
-    memory_bytes: int | None = None
-    """What each host may use for sessions; None: the host decides."""
-    worlds: tuple[str, ...] = ()
-    """Worlds at `module:factory` that the gateway takes beside the registered ones."""
-    cpu_capabilities: Mapping[str, str] = field(default_factory=dict)
-    """By host: the value of `ATEN_CPU_CAPABILITY`, which makes it another kernel plan."""
-
-    def __post_init__(self) -> None:
-        for host in self.hosts:
-            check_name(host, "the host")
-        if not 1 <= len(set(self.hosts)) == len(self.hosts) <= HOSTS_MAX:
-            raise BadValue(
-                f"a fleet has 1 to {HOSTS_MAX} hosts of different names, not {', '.join(self.hosts) or 'none'}"
-            )
-        unknown = sorted(self.cpu_capabilities.keys() - set(self.hosts))
-        if unknown:
-            raise BadValue(f"a CPU capability is given for {unknown[0]!r}, which is not a host of the fleet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +73,8 @@ class Member:
         self._restarts = restarts
         self._process: asyncio.subprocess.Process | None = None
         self._wanted = True
+        self.refused = False
+        """Its last life ended because it found its own words wrong, such as a port in use."""
         self._started = asyncio.Event()
         self._keeping = asyncio.create_task(self._keep(), name=f"keep {command.name}")
 
@@ -144,6 +119,7 @@ class Member:
             self._process = await self._spawn()
             self._started.set()
             code = await self._process.wait()
+            self.refused = code == BadValue.exit_code
             if not (self._wanted and self._restarts):
                 return
             log.warning("%s ended with %d and is started again", self.command.name, code)
@@ -178,11 +154,13 @@ class Supervisor:
         self._clock = clock
         self._members: dict[str, Member] = {}
         self._capabilities = dict(plan.cpu_capabilities)
+        self._lock: BinaryIO | None = None
         self.url = ""
 
     async def start(self) -> None:
         """Returns when every host answers the controller and the gateway serves. On an error nothing is left."""
         make_run_dir(self.run_dir)
+        self._lock = _lock(self.run_dir)
         (self.run_dir / "log").mkdir(exist_ok=True)
         (self.run_dir / GATEWAY_ADDRESS).unlink(missing_ok=True)
         try:
@@ -196,7 +174,8 @@ class Supervisor:
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):
-                raise TimedOut(f"the fleet did not start within {START_WAIT_S} s", **self._last_words()) from error
+                sentence = f"the fleet did not start within {START_WAIT_S:g} s{self._where_to_look}"
+                raise TimedOut(sentence, **self._last_words()) from error
             raise
         port = int(self.url.rpartition(":")[2])
         self._members[GATEWAY].command = self._gateway_command(port)  # a restarted gateway keeps its address
@@ -208,6 +187,9 @@ class Supervisor:
         for member in order[:1]:
             await member.stop()
         await asyncio.gather(*(member.stop() for member in order[1:]))
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     async def start_host(self, host: str, cpu_capability: str | None = None) -> None:
         """Starts a host that is new or was stopped, and returns when the controller reaches it."""
@@ -243,8 +225,8 @@ class Supervisor:
                     self._check_living()
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            who = ", ".join(sorted(missing))
-            raise TimedOut(f"host {who} was not reached within {START_WAIT_S} s", **self._last_words()) from None
+            sentence = f"host {', '.join(sorted(missing))} was not reached within {START_WAIT_S:g} s"
+            raise TimedOut(sentence + self._where_to_look, **self._last_words()) from None
 
     def _begin(self, command: Command) -> None:
         self._members[command.name] = Member(command, self.run_dir, self._clock, self._plan.restarts)
@@ -276,8 +258,17 @@ class Supervisor:
 
     def _check_living(self) -> None:
         for member in self._members.values():
+            name = member.command.name
+            if member.refused:
+                words = self._last_words()
+                raise BadValue(_sentence_of(words.get(name.replace("-", "_"), "")) or f"{name} did not start", **words)
             if member.over:
-                raise Internal(f"{member.command.name} ended while the fleet was starting", **self._last_words())
+                raise Internal(f"{name} ended while the fleet was starting{self._where_to_look}", **self._last_words())
+
+    @property
+    def _where_to_look(self) -> str:
+        """For an error's sentence; a temporary run directory is gone by the time it is read."""
+        return f"; its members' logs are in {self.run_dir / 'log'}" if self._plan.run_dir is not None else ""
 
     def _last_words(self) -> dict[str, str]:
         """The end of each member's log, for the error's facts."""
@@ -397,6 +388,22 @@ async def _now(work: Callable[[str], T], name: str) -> T:
 
 def _host_member(host: str) -> str:
     return f"host-{host}"
+
+
+def _lock(run_dir: Path) -> BinaryIO:
+    """Held until it is closed, or this process ends. Raises `BadValue` where another fleet has it."""
+    file = (run_dir / LOCK).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadValue(f"another fleet runs in {run_dir}; end it, or name another folder") from None
+    return file
+
+
+def _sentence_of(words: str) -> str:
+    """What a member logged last when it refused to start."""
+    return words.rstrip().rpartition("\n")[2].rpartition(f"{BadValue.code}: ")[2]
 
 
 def _open_log(run_dir: Path, name: str) -> BinaryIO:

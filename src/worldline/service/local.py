@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from worldline.errors import BadValue
-from worldline.runtime.fleet import HOSTS_MAX, Fleet, FleetPlan
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import HOSTS_MAX, FleetPlan
 from worldline.service.client import Client
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -1,0 +1,45 @@
+"""What a fleet on one machine consists of, refused where it makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worldline.errors import BadValue
+from worldline.schema.ids import check_name
+
+HOSTS_MAX = 64
+CPU_CAPABILITIES = ("default", "avx2", "avx512", "sve256", "vsx", "zvector")
+"""The values of `ATEN_CPU_CAPABILITY` that torch knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What to start. `run_dir` None: a temporary one, removed at the end. `port` 0: any free one."""
+
+    hosts: tuple[str, ...] = ("a", "b", "c")
+    run_dir: Path | None = None
+    port: int = 0
+    faults: bool = False
+    """Whether planted faults and sabotage are accepted."""
+    restarts: bool = True
+    memory_bytes: int | None = None
+    """What each host may use for sessions; None: the host decides."""
+    worlds: tuple[str, ...] = ()
+    """Worlds at `module:factory` that the gateway takes beside the registered ones."""
+    cpu_capabilities: Mapping[str, str] = field(default_factory=dict)
+    """By host: the value of `ATEN_CPU_CAPABILITY`, which makes it another kernel plan."""
+
+    def __post_init__(self) -> None:
+        for host in self.hosts:
+            check_name(host, "the host")
+        if not 1 <= len(set(self.hosts)) == len(self.hosts) <= HOSTS_MAX:
+            raise BadValue(
+                f"a fleet has 1 to {HOSTS_MAX} hosts of different names, not {', '.join(self.hosts) or 'none'}"
+            )
+        for host, capability in sorted(self.cpu_capabilities.items()):
+            if host not in self.hosts:
+                raise BadValue(f"a CPU capability is given for {host!r}, which is not a host of the fleet")
+            if capability not in CPU_CAPABILITIES:  # torch would go on with its own choice, under one line of warning
+                raise BadValue(f"no CPU capability is called {capability!r}; known are {', '.join(CPU_CAPABILITIES)}")
