@@ -116,8 +116,3 @@ def settle(verb: Verb, outcome: Outcome, lost: bool) -> Status:
             return Status.RUNNING if done else Status.PARKED
         case Verb.STEP | Verb.CLOSE | Verb.SABOTAGE:
             raise Conflict(f"{verb.value} is no order that changes an owner")
-
-
-def owner_gone(status: Status) -> Status:
-    """The status once the owner's process is known to have ended. While an order is under way, the order decides."""
-    return Status.LOST if status is Status.RUNNING else status

@@ -166,14 +166,6 @@ class Arena:
             raise OSError(ctypes.get_errno(), "mprotect of an arena")
         self._writable = True
 
-    def advise_huge(self) -> bool:
-        """Asks for huge pages; False where the system has none for shared memory."""
-        try:
-            self._range.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            return False
-        return True
-
     def touch(self, extent: Extent) -> None:
         """Faults the pages in, so that a later freeze does not pay for it. Costs memory where the arena was still a
         hole.

@@ -31,7 +31,6 @@ from worldline.errors import (
 
 PAGE = 4096
 HEAD = 4064
-READ_BYTES = 1 << 20
 RECEIPT_BYTES_MAX = 1 << 20
 MANIFEST_BYTES_MAX = 1 << 25
 SIZES = {

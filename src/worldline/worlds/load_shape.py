@@ -26,7 +26,6 @@ ACTION_HEADS, ACTION_HEAD_WIDTH = 16, 64
 FULL_CONTEXT_TOKENS = 257
 CONTEXT_WIDTH = 1280
 LATENT_CHANNELS, CONDITION_CHANNELS = 16, 20
-PATCH_PX = 4
 DECODER_WIDTH = 96
 TIME_CONVOLUTIONS = (11, 18)
 """Entries of the feature cache that are `None`, then the string `"Rep"`, then tensors."""

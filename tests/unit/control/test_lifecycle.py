@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worldline.control.lifecycle import LEGAL, Status, Verb, begin, check_elsewhere, owner_gone, settle
+from worldline.control.lifecycle import LEGAL, Status, Verb, begin, check_elsewhere, settle
 from worldline.control.order import Outcome
 from worldline.errors import AlreadyThere, Conflict, StateLost, WorldlineError
 from worldline.schema.ids import HostId, SessionId
@@ -80,10 +80,3 @@ def test_an_order_that_ended_leaves_the_session_where_it_says(
 def test_a_step_settles_nothing() -> None:
     with pytest.raises(Conflict):
         settle(Verb.STEP, Outcome.DONE, lost=False)
-
-
-def test_a_host_that_ends_takes_its_running_sessions_with_it_and_no_others() -> None:
-    assert {status: owner_gone(status) for status in Status} == {
-        **{status: status for status in Status},
-        Status.RUNNING: Status.LOST,
-    }

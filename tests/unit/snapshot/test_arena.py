@@ -154,7 +154,6 @@ def test_nobody_can_change_an_arenas_size():
 def test_a_thousand_sessions_leave_descriptors_mappings_and_memory_as_they_were():
     def session():
         arena = Arena.create(16 * MIB, "many")
-        arena.advise_huge()
         tensor = tensor_over(arena, Extent(0, MIB // 4)).fill_(1)
         other = Arena.attach(arena.fd, arena.capacity, writable=False)
         assert other.bytes_at(Extent(0, 1))[0] == 1
