@@ -16,6 +16,7 @@ LEAF_BYTES_MIN = 64 * 1024
 LEAF_BYTES_MAX = 1024 * 1024
 SEGMENTS_MAX = 65_536
 VIEWS_MAX = 65_536
+DIMS_MAX = 32
 ALIGN_BYTES = 4096
 """Gathered segments start at a multiple of this in an arena, all segments do in an image."""
 META_SEGMENT = "meta"
@@ -103,7 +104,11 @@ class Manifest:
         """Arena extents of the leaves in canonical order: a leaf never spans two segments, the last of a segment is
         shorter.
         """
-        step = self.layout.leaf_bytes
         for segment, placement in zip(self.layout.segments, self.placements, strict=True):
-            for start in range(0, segment.nbytes, step):
-                yield Extent(placement.offset + start, min(step, segment.nbytes - start))
+            yield from leaves_of(segment, placement, self.layout.leaf_bytes)
+
+
+def leaves_of(segment: Segment, placement: Placement, leaf_bytes: int) -> Iterator[Extent]:
+    """The leaves of one placed segment, the last one shorter."""
+    for start in range(0, segment.nbytes, leaf_bytes):
+        yield Extent(placement.offset + start, min(leaf_bytes, segment.nbytes - start))

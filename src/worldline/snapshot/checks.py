@@ -12,6 +12,7 @@ from itertools import pairwise
 from worldline.errors import LayoutRefused
 from worldline.schema.layout import (
     ALIGN_BYTES,
+    DIMS_MAX,
     LEAF_BYTES_MAX,
     LEAF_BYTES_MIN,
     META_SEGMENT,
@@ -23,7 +24,6 @@ from worldline.schema.layout import (
 )
 from worldline.snapshot.dtypes import ITEM_BYTES, RNG
 
-DIMS_MAX = 32
 NAME_BYTES_MAX = 1024
 ELEMENTS_MAX = 1 << 48
 STATE_BYTES_MAX = 1 << 46

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from worldline.errors import LayoutRefused, Malformed
+from worldline.schema.canonical import canonical_json
 from worldline.snapshot.checks import META_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def join(path: str, key: str) -> str:
 
 def encode_tree(node: Node) -> bytes:
     """The meta bytes. Raises `LayoutRefused` where they would be more than `META_BYTES_MAX`."""
-    data = json.dumps(_to_json(node), sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+    data = canonical_json(_to_json(node))
     if len(data) > META_BYTES_MAX:
         raise LayoutRefused(
             f"the state's tree takes {len(data)} bytes as JSON, more than {META_BYTES_MAX}", nbytes=len(data)

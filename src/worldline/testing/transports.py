@@ -23,8 +23,8 @@ import pytest
 from worldline.errors import LinkCut, Malformed, TimedOut, Unauthenticated, Unavailable, WorldlineError
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
-from worldline.transport.protocol import KEY_BYTES, RECORD_BYTES_MAX, ArenaBytes, Landed, Link, RecordIn, Transport
-from worldline.wire.framing import HEADER_BYTES, Header, RecordType, build_header
+from worldline.transport.protocol import KEY_BYTES, ArenaBytes, Landed, Link, RecordIn, Transport
+from worldline.wire.framing import HEADER_BYTES, RECORD_BYTES_MAX, Header, RecordType, build_header
 
 MIB = 1024 * 1024
 CAPACITY_BYTES = 4 * MIB

@@ -12,7 +12,8 @@ from collections import deque
 
 from worldline.errors import LinkCut, TimedOut, WorldlineError
 from worldline.transport.deadline import Deadline
-from worldline.transport.protocol import RECORD_BYTES_MAX, Landed, LinkEvent, RecordIn
+from worldline.transport.protocol import Landed, LinkEvent, RecordIn
+from worldline.wire.framing import RECORD_BYTES_MAX
 
 EVENTS_MAX = 1024
 ANNOUNCED_BYTES = 4 * 1024 * 1024

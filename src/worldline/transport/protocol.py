@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from worldline.schema.layout import Extent
+from worldline.wire.framing import CHUNK_PAYLOAD_BYTES_MAX
 
 KEY_BYTES = 32
-CHUNK_BYTES = 64 * 1024 * 1024
+CHUNK_BYTES = CHUNK_PAYLOAD_BYTES_MAX
 """The largest stretch posted at once."""
 
 
@@ -138,6 +139,3 @@ class Transport(Protocol):
     async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
         """Source side. Raises `LinkCut`, `TimedOut`, `Unauthenticated`."""
         ...
-
-
-RECORD_BYTES_MAX = 32 * 1024 * 1024

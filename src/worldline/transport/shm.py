@@ -24,7 +24,8 @@ from worldline.transport.handshake import admit_source, check_key, prove_to_targ
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
 from worldline.transport.stream import StreamLink, check_landing
-from worldline.wire.records import SHARED_EXTENTS_MAX, Record, Shared, encode
+from worldline.wire.framing import SHARED_EXTENTS_MAX
+from worldline.wire.records import Record, Shared, encode
 
 PATH_BYTES_MAX = 107
 MAPPED = b"\x01"

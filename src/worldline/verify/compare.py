@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from worldline.schema.layout import Extent, Manifest, Segment, View
+from worldline.snapshot.checks import span_bytes
 from worldline.snapshot.dtypes import ITEM_BYTES
 from worldline.verify.digests import BytesAt
 
@@ -114,7 +115,4 @@ def _describe(left: State, right: State, number: int, at: int) -> Difference:
 
 def _covers(view: View, at: int) -> bool:
     """Whether byte `at` of the segment may belong to the tensor: between its first and its last element."""
-    if 0 in view.shape:
-        return False
-    steps = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
-    return view.offset_bytes <= at < view.offset_bytes + (steps + 1) * ITEM_BYTES[view.dtype]
+    return 0 <= at - view.offset_bytes < span_bytes(view.shape, view.strides, ITEM_BYTES[view.dtype])

@@ -11,7 +11,6 @@ docs/format.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +18,8 @@ from typing import Protocol
 from blake3 import blake3
 from xxhash import xxh3_128_digest
 
-from worldline.schema.layout import Extent, Layout, Manifest, Placement, Segment
+from worldline.schema.canonical import canonical_json
+from worldline.schema.layout import Extent, Layout, Manifest
 
 DIGEST_BYTES = 16
 ROOT_BYTES = 32
@@ -59,7 +59,7 @@ def canonical_layout(layout: Layout) -> bytes:
             for view in layout.views
         ],
     }
-    return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+    return canonical_json(facts)
 
 
 def layout_digest(layout: Layout) -> bytes:
@@ -96,11 +96,3 @@ class Digested:
 def digest_state(arena: BytesAt, manifest: Manifest) -> Digested:
     """Reads every byte of the state where it lies."""
     return Digested(manifest, tuple(leaf_digests(arena, manifest.leaves())))
-
-
-def leaves_of(segment: Segment, placement: Placement, leaf_bytes: int) -> list[Extent]:
-    """The leaves of one placed segment, the last one shorter."""
-    return [
-        Extent(placement.offset + start, min(leaf_bytes, segment.nbytes - start))
-        for start in range(0, segment.nbytes, leaf_bytes)
-    ]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from blake3 import blake3
 
 from worldline.errors import BadValue, ByteOrderRefused, Corrupt, Malformed, NoCapacity, VersionUnknown, WrongSession
 from worldline.schema.ids import Epoch, HostId, SessionId, check_name
-from worldline.schema.layout import ALIGN_BYTES, Extent, Manifest, Placement, Segment
+from worldline.schema.layout import ALIGN_BYTES, Extent, Manifest, Placement, Segment, leaves_of
 from worldline.snapshot.checks import check_layout
 from worldline.verify import reader
 from worldline.verify.digests import (
@@ -33,9 +32,9 @@ from worldline.verify.digests import (
     Digested,
     layout_digest,
     leaf_digests,
-    leaves_of,
     root,
 )
+from worldline.verify.durable import replacing
 from worldline.wire.body import Body, decode_json, encode_json
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
 
@@ -103,28 +102,24 @@ def write_image(path: Path, identity: Identity, digested: Digested, arena: Bytes
     file_manifest = _place(manifest, lambda nbytes, _: _padded(nbytes))
     described = encode_json(_Described(identity, manifest_to_body(file_manifest)), MANIFEST_BYTES_MAX)
     header = Header.of(digested, described)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("xb", buffering=0) as file:
-            _write(file.fileno(), 0, header.encode())
-            _write(file.fileno(), HEADER_BYTES, described)
-            _write(file.fileno(), header.digests_offset, b"".join(digested.digests))
-            for segment, here, there in _both(manifest, file_manifest):
-                at = header.segments_offset + there.offset
-                _write(file.fileno(), at, arena.bytes_at(Extent(here.offset, segment.nbytes)))
-            os.ftruncate(file.fileno(), header.total_bytes)
-            os.fsync(file.fileno())
-        report = reader.verify_image(temporary, identity.session)
-        if report.root != digested.root.hex():
-            raise Corrupt("the image read back has another root than the state", found=report.root)
-        temporary.replace(path)
-        _flush_directory(path.parent)
+        with replacing(path) as draft:
+            with draft.open("xb", buffering=0) as file:
+                _write(file.fileno(), 0, header.encode())
+                _write(file.fileno(), HEADER_BYTES, described)
+                _write(file.fileno(), header.digests_offset, b"".join(digested.digests))
+                for segment, here, there in _both(manifest, file_manifest):
+                    at = header.segments_offset + there.offset
+                    _write(file.fileno(), at, arena.bytes_at(Extent(here.offset, segment.nbytes)))
+                os.ftruncate(file.fileno(), header.total_bytes)
+                os.fsync(file.fileno())
+            report = reader.verify_image(draft, identity.session)
+            if report.root != digested.root.hex():
+                raise Corrupt("the image read back has another root than the state", found=report.root)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise NoCapacity(f"no room on the disk for the image {path.name}", image=path.name) from error
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +183,7 @@ def load(image: Image, arena: WritableBytes) -> Digested:
                 raise Malformed("the image was cut or grew while it was read", image=image.path.name)
             for segment, here, there in _both(manifest, image.manifest):
                 start = image.segments_offset + there.offset
-                for batch in _batches(leaves_of(segment, here, manifest.layout.leaf_bytes)):
+                for batch in _batches(list(leaves_of(segment, here, manifest.layout.leaf_bytes))):
                     _read_into(file.fileno(), start + batch[0].offset - here.offset, arena, batch)
                     if any(found != next(expected) for found in leaf_digests(arena, batch)):
                         raise Corrupt(f"the image's segment {segment.name!r} differs from its digests")
@@ -356,11 +351,3 @@ def _read_into(fd: int, at: int, arena: WritableBytes, batch: list[Extent]) -> N
 def _check_zero(data: bytes) -> None:
     if any(data):
         raise Malformed("the image has bytes between its parts")
-
-
-def _flush_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,8 +13,10 @@ import msgspec
 from blake3 import blake3
 
 from worldline.errors import Malformed, VersionUnknown
+from worldline.schema.canonical import canonical_json
 from worldline.schema.ids import ReceiptId
 from worldline.schema.receipt import Receipt
+from worldline.verify.durable import replacing
 from worldline.verify.signing import SigningKey
 
 FORMAT: Final = "worldline receipt 2"
@@ -51,8 +52,7 @@ def _seconds_as_doubles(receipt: Receipt) -> dict[str, Any]:
 
 def _digest(fields: Mapping[str, Any]) -> bytes:
     covered = {name: value for name, value in fields.items() if name not in {"id", "signature"}}
-    text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return blake3(text.encode("ascii")).digest()
+    return blake3(canonical_json(covered)).digest()
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
@@ -63,20 +63,10 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 def write_receipt(path: Path, receipt: Receipt) -> None:
     """After it, `path` is the whole receipt, durable; after a failure it is what it was. Raises `OSError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.part")
-    try:
-        with temporary.open("xb") as file:
-            file.write(encode_receipt(receipt))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as draft, draft.open("xb") as file:
+        file.write(encode_receipt(receipt))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load_receipt(path: Path) -> Receipt:

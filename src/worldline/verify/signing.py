@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from worldline.errors import BadValue
+from worldline.verify.durable import draft_of, flush_directory
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -75,7 +76,7 @@ def _read(path: Path) -> bytes:
 
 def _write(path: Path, text: str, mode: int) -> None:
     """After it, `path` is whole and durable: this text, or what another process wrote there first."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.part")
+    draft = draft_of(path)
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(fd, "w") as file:
@@ -88,8 +89,4 @@ def _write(path: Path, text: str, mode: int) -> None:
             return
     finally:
         draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    flush_directory(path.parent)

@@ -19,6 +19,8 @@ HEADER_BYTES = 32
 RECORD_BYTES_MAX = 32 * 1024 * 1024
 """Header and body of any record; a chunk's payload is not part of it."""
 CHUNK_PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
+DIGESTS_MAX = 1024 * 1024
+SHARED_EXTENTS_MAX = 65_536
 UNKNOWN_BODY_BYTES_MAX = 64 * 1024
 """An optional record of a type this program does not know is skipped, up to this size."""
 
@@ -57,12 +59,12 @@ LIMITS: Mapping[int, Limit] = {
     RecordType.MANIFEST: Limit(2, RECORD_BYTES_MAX - HEADER_BYTES),
     RecordType.CHUNK: Limit(16, 16, CHUNK_PAYLOAD_BYTES_MAX),
     RecordType.ROUND_END: Limit(16, 16),
-    RecordType.DIGESTS: Limit(8, 8 + 28 * 1024 * 1024),
+    RecordType.DIGESTS: Limit(8, 8 + 28 * DIGESTS_MAX),
     RecordType.SEAL: Limit(96, 96),
     RecordType.PREPARED: Limit(32, 32),
     RecordType.REFUSED: Limit(2, 32 * 1024),
     RecordType.ABORT: Limit(2, 32 * 1024),
-    RecordType.SHARED: Limit(24, 8 + 16 * 65_536),
+    RecordType.SHARED: Limit(24, 8 + 16 * SHARED_EXTENTS_MAX),
 }
 _UNKNOWN = Limit(0, UNKNOWN_BODY_BYTES_MAX)
 

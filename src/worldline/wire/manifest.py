@@ -13,6 +13,7 @@ from msgspec import Meta
 from worldline.errors import Malformed
 from worldline.schema.inventory import Append, Free, Kind, Once, Realloc, Ring, Roll, Static, WriteRule
 from worldline.schema.layout import (
+    DIMS_MAX,
     LEAF_BYTES_MAX,
     LEAF_BYTES_MIN,
     SEGMENTS_MAX,
@@ -23,12 +24,9 @@ from worldline.schema.layout import (
     Segment,
     View,
 )
-from worldline.wire.body import Body, Count, decode_json, encode_json
-from worldline.wire.framing import HEADER_BYTES, RECORD_BYTES_MAX
+from worldline.wire.body import Body, Count
 
 NAME_CHARS_MAX = 1024
-DIMS_MAX = 32
-MANIFEST_BYTES_MAX = RECORD_BYTES_MAX - HEADER_BYTES
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 Dim: TypeAlias = Annotated[int, Meta(ge=-DIMS_MAX, lt=DIMS_MAX)]
@@ -103,16 +101,6 @@ class ManifestBody(Body, frozen=True):
     layout: LayoutBody
     placements: Annotated[list[PlacementBody], Meta(max_length=SEGMENTS_MAX)]
     block: Count
-
-
-def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as JSON. Raises `Malformed` where no reader would take it."""
-    return encode_json(manifest_to_body(manifest), MANIFEST_BYTES_MAX)
-
-
-def decode_manifest(data: bytes) -> Manifest:
-    """The manifest that `encode_manifest` wrote. Raises `Malformed`."""
-    return manifest_from_body(decode_json(data, ManifestBody, MANIFEST_BYTES_MAX))
 
 
 def manifest_to_body(manifest: Manifest) -> ManifestBody:

@@ -26,8 +26,6 @@ from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_t
 
 LEAF_DIGEST_BYTES = 16
 ROOT_BYTES = 32
-DIGESTS_MAX = 1024 * 1024
-SHARED_EXTENTS_MAX = 65_536
 SENTENCE_CHARS_MAX = 4096
 _U32_MAX = 2**32 - 1
 

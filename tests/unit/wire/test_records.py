@@ -12,8 +12,9 @@ from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll
 from worldline.schema.layout import SEGMENTS_MAX, Extent, Layout, Manifest, Placement, Segment, View
 from worldline.schema.receipt import Mode
+from worldline.wire.body import decode_json, encode_json
 from worldline.wire.framing import HEADER_BYTES, LIMITS, RECORD_BYTES_MAX, Header, RecordType, build_header
-from worldline.wire.manifest import MANIFEST_BYTES_MAX, decode_manifest, encode_manifest
+from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
 from worldline.wire.records import (
     SENTENCE_CHARS_MAX,
     Abort,
@@ -31,6 +32,17 @@ from worldline.wire.records import (
     decode_record,
     encode,
 )
+
+MANIFEST_BYTES_MAX = LIMITS[RecordType.MANIFEST].body_bytes_max
+
+
+def encode_manifest(manifest):
+    return encode_json(manifest_to_body(manifest), MANIFEST_BYTES_MAX)
+
+
+def decode_manifest(data):
+    return manifest_from_body(decode_json(data, ManifestBody, MANIFEST_BYTES_MAX))
+
 
 MANIFEST = Manifest(
     Layout(
