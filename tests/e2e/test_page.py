@@ -161,7 +161,7 @@ def test_a_world_whose_host_died_is_told_as_lost_and_why(visitor: Visitor, fleet
     visitor.start(twin=False)
     host = visitor.host
     picture = visitor.picture()
-    fleet.kill_host(host)
+    fleet.kill(host)
     visitor.see_tile_in(visitor.shelf)
     expect(visitor.stage).to_contain_text(f"host {host} ended")
     assert visitor.picture() != blank(visitor)

@@ -18,6 +18,7 @@ from worldline.runtime import messages as wire
 from worldline.runtime import rpc
 from worldline.runtime.host_service import Host, HostConfig
 from worldline.runtime.messages import Act, Attach, Block, HostFacts, SessionFacts, SessionSpec, ToHost
+from worldline.runtime.run_dir import host_socket, make_run_dir
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
 from worldline.transport.registry import open_transport
@@ -175,16 +176,16 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def hall(run_dir, *names, memory_bytes=4_000_000_000, allow_faults=True):
-    """Hosts in this process: `stage.hosts` are the objects themselves."""
+    """Hosts in this process: `stage.hosts` are the objects themselves, `stage.transports` what they move by."""
     stage = Stage()
-    stage.hosts, stage.servers = {}, {}
-    images = rpc.make_run_dir(rpc.make_run_dir(run_dir / "run") / "images")
+    stage.hosts, stage.servers, stage.transports = {}, {}, {}
+    images = make_run_dir(make_run_dir(run_dir / "run") / "images")
     try:
         for name in names:
             transports = {kind: open_transport(kind) for kind in ("shm", "tcp", "memory")}
             host = Host(HostConfig(name, memory_bytes, images, allow_faults), transports, SystemClock())
-            stage.hosts[name] = host
-            path = run_dir / "run" / f"host-{name}.sock"
+            stage.hosts[name], stage.transports[name] = host, transports
+            path = host_socket(run_dir / "run", name)
             stage.servers[name] = await rpc.serve(path, ToHost, host.handle, host.closed)
             await stage.connect(name, path)
         yield stage
@@ -224,7 +225,7 @@ async def connected(run_dir, started):
     stage.processes = started
     try:
         for name in started:
-            path = run_dir / "run" / f"host-{name}.sock"
+            path = host_socket(run_dir / "run", name)
             async with asyncio.timeout(WAIT_S):
                 while not path.exists() and started[name].poll() is None:  # noqa: ASYNC110 - a file tells nobody
                     await asyncio.sleep(0.02)

@@ -54,7 +54,7 @@ def test_a_host_that_is_killed_takes_its_sessions_and_comes_back_empty(pair):
     session.step(1, 2)
     other.step(1)
     pid = pair.fleet.pid("a")
-    pair.fleet.kill_host("a")
+    pair.fleet.kill("a")
     until(lambda: session.describe().status == "lost")
     until(lambda: pair.fleet.pid("a") not in {None, pid})
     pair.fleet.wait_alive("a")

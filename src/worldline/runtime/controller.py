@@ -53,12 +53,13 @@ from worldline.runtime.messages import (
     Subscribe,
     ToController,
 )
-from worldline.runtime.rpc import Peer, Server, serve
+from worldline.runtime.rpc import Server, serve
+from worldline.runtime.rpc_peer import Peer
+from worldline.runtime.run_dir import controller_socket
 from worldline.runtime.store import Claim, Store
 from worldline.runtime.store_sqlite import SqliteStore
 from worldline.schema.ids import SessionId, check_name
 
-SOCKET = "controller.sock"
 RECORD = "record.sqlite"
 SNAPSHOT_MOVES = 50
 SABOTAGE_WAIT_S = 10.0
@@ -102,7 +103,7 @@ class Controller:
             if row.host is not None and self._hosts.is_gone(row.host):
                 self._sessions.doom(row.id, f"host {row.host} ended while the controller was away")
         await self._sessions.settle()
-        self._server = await serve(self._run_dir / SOCKET, ToController, self._on_message, self._on_closed)
+        self._server = await serve(controller_socket(self._run_dir), ToController, self._on_message, self._on_closed)
 
     async def close(self) -> None:
         """Stops without finishing what is under way, as the end of the process would."""

@@ -17,7 +17,9 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 from worldline.errors import HostGone, PlanMismatch, UnknownHost, WorldlineError
 from worldline.runtime.messages import Describe, Host, HostFacts, PlanOf, Progress, SessionFailed, SessionSpec
-from worldline.runtime.rpc import Peer, Reconnecting
+from worldline.runtime.rpc import Reconnecting
+from worldline.runtime.rpc_peer import Peer
+from worldline.runtime.run_dir import host_socket, hosts_in
 from worldline.runtime.store import Incarnation
 from worldline.schema.plan import Plan
 
@@ -205,7 +207,7 @@ class Hosts:
     def add(self, host: str) -> HostLink:
         """The link to `host`, made if it is new."""
         if host not in self._links:
-            socket = self._run_dir / f"host-{host}.sock"
+            socket = host_socket(self._run_dir, host)
             self._links[host] = HostLink(host, socket, self._events, self._seen.get(host))
         return self._links[host]
 
@@ -259,8 +261,8 @@ class Hosts:
 
     async def _scan(self) -> None:
         while True:
-            for socket in self._run_dir.glob("host-*.sock"):
-                self.add(socket.name.removeprefix("host-").removesuffix(".sock"))
+            for host in hosts_in(self._run_dir):
+                self.add(host)
             await asyncio.sleep(SCAN_S)
 
 

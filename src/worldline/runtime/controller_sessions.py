@@ -34,7 +34,7 @@ from worldline.runtime.messages import (
     SessionFacts,
     SessionSpec,
 )
-from worldline.runtime.rpc import Peer
+from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.store import Change, Owner
 from worldline.schema.ids import check_name
 

@@ -26,14 +26,12 @@ from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue, ControllerGone, Internal, TimedOut, UnknownHost
 from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Host, ListHosts
-from worldline.runtime.rpc import connect, make_run_dir
+from worldline.runtime.rpc import connect
+from worldline.runtime.run_dir import GATEWAY_ADDRESS, controller_socket, make_run_dir
 from worldline.schema.ids import check_name
 
 CONTROLLER = "controller"
 GATEWAY = "gateway"
-CONTROLLER_SOCKET = "controller.sock"
-GATEWAY_ADDRESS = "gateway.address"
-"""The file in the run directory in which the gateway tells its address once it listens."""
 LOCK = "fleet.lock"
 START_WAIT_S = 60.0
 STOP_WAIT_S = 5.0
@@ -46,11 +44,6 @@ STEADY_S = 10.0
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-
-def host_socket(run_dir: Path, host: str) -> Path:
-    """Where a host listens."""
-    return run_dir / f"host-{host}.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +232,7 @@ class Supervisor:
 
     async def _hosts(self) -> list[Host]:
         try:
-            peer = await connect(self.run_dir / CONTROLLER_SOCKET, Host, None, ControllerGone("the controller is gone"))
+            peer = await connect(controller_socket(self.run_dir), Host, None, ControllerGone("the controller is gone"))
         except ControllerGone:
             return []
         try:
@@ -337,12 +330,8 @@ class Fleet:
         """See `Supervisor.stop_host`."""
         self._do(self._supervisor.stop_host(host))
 
-    def kill_host(self, host: str) -> None:
-        """SIGKILL to a host, as a crash would have it; it comes back empty where the fleet restarts."""
-        self._do(_now(self._supervisor.kill, host))
-
     def kill(self, name: str) -> None:
-        """SIGKILL to `controller` or `gateway`."""
+        """See `Supervisor.kill`. A host comes back empty where the fleet restarts."""
         self._do(_now(self._supervisor.kill, name))
 
     def pid(self, name: str) -> int | None:

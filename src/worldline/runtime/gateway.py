@@ -30,9 +30,10 @@ from worldline.runtime.messages import (
     Snapshot,
     Subscribe,
 )
-from worldline.runtime.rpc import Peer, Reconnecting
+from worldline.runtime.rpc import Reconnecting
+from worldline.runtime.rpc_peer import Peer
+from worldline.runtime.run_dir import controller_socket, host_socket
 
-CONTROLLER_SOCKET = "controller.sock"
 READ_WAIT_S = 10.0
 MOVES_KEPT = 50
 SWEEP_S = 30.0
@@ -65,8 +66,9 @@ class Gateway:
         self._beginning = asyncio.Lock()
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        socket = controller_socket(run_dir)
         gone = ControllerGone("the controller can't be reached; sessions play on")
-        self._controller = Reconnecting(run_dir / CONTROLLER_SOCKET, Change, self._on_change, gone, self._on_controller)
+        self._controller = Reconnecting(socket, Change, self._on_change, gone, self._on_controller)
         self._sweeping = asyncio.create_task(self._sweep(), name="sweep")
 
     # ---- verbs
@@ -183,8 +185,7 @@ class Gateway:
             async def connected(peer: Peer) -> None:
                 self._spawn(self._tell_when_down(host, peer))
 
-            socket = self._run_dir / f"host-{host}.sock"
-            link = self._links[host] = Reconnecting(socket, FromHost, heard, gone, connected)
+            link = self._links[host] = Reconnecting(host_socket(self._run_dir, host), FromHost, heard, gone, connected)
         return link
 
     def _on_host_message(self, host: str, message: FromHost) -> None:

@@ -110,24 +110,25 @@ async def serve(arguments: Arguments) -> None:
     from worldline.runtime import rpc
     from worldline.runtime.host_service import Host, HostConfig
     from worldline.runtime.messages import ToHost
+    from worldline.runtime.run_dir import host_socket, make_run_dir
     from worldline.transport.registry import open_transport
     from worldline.verify.signing import SigningKey
 
-    run_dir = rpc.make_run_dir(arguments.run_dir)
-    image_dir = rpc.make_run_dir(run_dir / IMAGES)
+    run_dir = make_run_dir(arguments.run_dir)
+    image_dir = make_run_dir(run_dir / IMAGES)
     config = HostConfig(
         name=arguments.name,
         memory_bytes=arguments.memory_bytes,
         image_dir=image_dir,
         allow_faults=arguments.allow_faults,
         lanes=arguments.lanes,
-        signing=SigningKey.load_or_make(rpc.make_run_dir(run_dir / KEYS), arguments.name),
+        signing=SigningKey.load_or_make(make_run_dir(run_dir / KEYS), arguments.name),
     )
     host = Host(config, {name: open_transport(name) for name in TRANSPORTS}, SystemClock())
     ended = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, ended.set)
-    server = await rpc.serve(run_dir / f"host-{arguments.name}.sock", ToHost, host.handle, host.closed)
+    server = await rpc.serve(host_socket(run_dir, arguments.name), ToHost, host.handle, host.closed)
     try:
         with contextlib.suppress(BrokenPipeError):
             print(f"host {arguments.name} listens at {server.path}", flush=True)  # noqa: T201 - whoever started us waits for it

@@ -37,7 +37,7 @@ from worldline.runtime.hosting import HostedSession, refuse_if_held
 from worldline.runtime.imaging import ImageArrival, ImageDeparture, ImageTools
 from worldline.runtime.mover_source import SourceRun, SourceTools
 from worldline.runtime.mover_target import Ground, TargetAttempt, TargetTools
-from worldline.runtime.rpc import Peer
+from worldline.runtime.rpc_peer import Peer
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity

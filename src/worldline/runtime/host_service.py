@@ -23,7 +23,7 @@ from worldline.runtime.host_engine import Engine
 from worldline.runtime.host_moves import MoveDesk, Moves
 from worldline.runtime.host_worlds import Built, Engines, MemoryLedger
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
-from worldline.runtime.rpc import Peer
+from worldline.runtime.rpc_peer import Peer
 from worldline.schema.ids import check_name
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity

@@ -32,7 +32,7 @@ from worldline.errors import (
 from worldline.runtime.host_engine import Engine, Made
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.messages import Act, Attach, Block, Rejected, SessionFacts, SessionFailed, SessionSpec
-from worldline.runtime.rpc import Peer
+from worldline.runtime.rpc_peer import Peer
 
 ACTIONS_MAX = 1024
 """Actions that may wait; the next one is rejected and sent again by the gateway."""

@@ -11,32 +11,17 @@ import logging
 import os
 import socket
 import stat
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from worldline.errors import BadValue, HostGone, Unauthenticated, Unavailable, WorldlineError
-from worldline.runtime.rpc_peer import ErrorRecord, OnClosed, OnMessage, Peer
+from worldline.runtime.rpc_peer import OnClosed, OnMessage, Peer
+from worldline.runtime.run_dir import make_run_dir
+from worldline.transport.unix import PATH_BYTES_MAX, check_same_user
 
-__all__ = [
-    "Connection",
-    "ErrorRecord",
-    "OnClosed",
-    "OnMessage",
-    "Peer",
-    "Reconnecting",
-    "Server",
-    "connect",
-    "make_run_dir",
-    "serve",
-]
-
-SOCKET_PATH_BYTES_MAX = 107
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 1.0
-
-_CREDENTIALS = struct.Struct("3i")
 
 T = TypeVar("T")
 
@@ -80,7 +65,7 @@ class Server:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            _check_same_user(writer)
+            check_same_user(writer.get_extra_info("socket"))
         except Unauthenticated as error:
             log.warning("%s: turned away: %s", self.path.name, error)
             writer.transport.abort()
@@ -142,7 +127,7 @@ async def connect(path: Path, accepts: Any, on_message: OnMessage | None, gone: 
     except OSError as error:
         raise type(gone)(f"{gone.sentence} ({error.strerror or error})", **gone.facts) from error
     try:
-        _check_same_user(streams[1])
+        check_same_user(streams[1].get_extra_info("socket"))
     except Unauthenticated:
         streams[1].transport.abort()
         raise
@@ -234,24 +219,10 @@ class Reconnecting:
             pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
 
-def make_run_dir(path: Path) -> Path:
-    """Creates `path` for this user alone, or checks that it is. Raises `BadValue` where it can't be made or others may
-    enter.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadValue(f"the folder {path} can't be made: {error.strerror}") from error
-    found = path.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise BadValue(f"{path} must belong to this user and be closed to others (mode 0700)")
-    return path
-
-
 def _claim(path: Path) -> None:
     """Makes `path` free for a new socket, unless a living process listens there."""
-    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
-        raise BadValue(f"{path} is too long for a socket: at most {SOCKET_PATH_BYTES_MAX} bytes")
+    if len(os.fsencode(path)) > PATH_BYTES_MAX:
+        raise BadValue(f"{path} is too long for a socket: at most {PATH_BYTES_MAX} bytes")
     make_run_dir(path.parent)
     if not path.exists():
         return
@@ -264,10 +235,3 @@ def _claim(path: Path) -> None:
             path.unlink()
             return
     raise BadValue(f"another process listens at {path}")
-
-
-def _check_same_user(writer: asyncio.StreamWriter) -> None:
-    sock: socket.socket = writer.get_extra_info("socket")
-    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    if uid != os.getuid():
-        raise Unauthenticated(f"user {uid} is not user {os.getuid()}", uid=uid)

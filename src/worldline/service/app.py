@@ -27,8 +27,8 @@ from starlette.websockets import WebSocket
 
 from worldline.clock import SystemClock
 from worldline.errors import BadValue, Unauthenticated, WorldlineError
-from worldline.runtime.fleet import GATEWAY_ADDRESS
 from worldline.runtime.gateway import Gateway
+from worldline.runtime.run_dir import GATEWAY_ADDRESS
 from worldline.service.answers import error_answer, json_answer, on_bug, on_http_exception
 from worldline.service.eventsocket import serve_events
 from worldline.service.guard import LOOPBACK, Guard

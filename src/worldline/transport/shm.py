@@ -17,24 +17,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from worldline.errors import BadValue, LinkCut, Malformed, TimedOut, Unauthenticated
+from worldline.errors import BadValue, LinkCut, Malformed, TimedOut
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
 from worldline.transport.stream import StreamLink, check_landing
+from worldline.transport.unix import PATH_BYTES_MAX, check_same_user
 from worldline.wire.framing import SHARED_EXTENTS_MAX
 from worldline.wire.records import Record, Shared, encode
 
-PATH_BYTES_MAX = 107
 MAPPED = b"\x01"
 QUEUE_FULL_S = 0.005
 """Before the next try to connect."""
 
 _HAND_OVER = struct.Struct("<4sIQ")
 _HAND_OVER_MAGIC = b"WLDA"
-_CREDENTIALS = struct.Struct("3i")
 
 
 class SharedCarrier:
@@ -83,7 +82,7 @@ class ShmTransport:
             raise
 
         async def admit(peer: socket.socket) -> Admitted:
-            _check_same_user(peer)
+            check_same_user(peer)
             await admit_source(peer, key)
             return Admitted(peer, await _receive_arena(peer), handed_over=True)
 
@@ -100,7 +99,7 @@ class ShmTransport:
             sock.setblocking(False)
             async with asyncio.timeout(deadline_s):
                 await _connect(sock, address)
-                _check_same_user(sock)
+                check_same_user(sock)
                 await prove_to_target(sock, key)
                 socket.send_fds(sock, [_HAND_OVER.pack(_HAND_OVER_MAGIC, 0, arena.capacity)], [arena.fd])
                 if await receive_exactly(sock, len(MAPPED)) != MAPPED:
@@ -131,12 +130,6 @@ async def _connect(sock: socket.socket, address: str) -> None:
             await asyncio.sleep(QUEUE_FULL_S)
         else:
             return
-
-
-def _check_same_user(sock: socket.socket) -> None:
-    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    if uid != os.geteuid():
-        raise Unauthenticated(f"the peer runs as user {uid}; arenas are handed over within one user only", uid=uid)
 
 
 async def _receive_arena(sock: socket.socket) -> Arena:

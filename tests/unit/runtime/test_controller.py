@@ -28,10 +28,11 @@ from worldline.errors import (
     WorldlineError,
 )
 from worldline.runtime import messages as wire
-from worldline.runtime.controller import SOCKET, Controller
+from worldline.runtime.controller import Controller
 from worldline.runtime.host_service import Host, HostConfig
 from worldline.runtime.messages import Move, Session, Snapshot, ToHost
-from worldline.runtime.rpc import connect, make_run_dir, serve
+from worldline.runtime.rpc import connect, serve
+from worldline.runtime.run_dir import controller_socket, host_socket, make_run_dir
 from worldline.runtime.store import MemoryStore
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.plan import Qualification
@@ -63,7 +64,7 @@ class Hall:
         image_dir = make_run_dir(self.run_dir / "images")
         config = HostConfig(name, memory_bytes, image_dir, allow_faults=True)
         host = Host(config, {kind: open_transport(kind) for kind in ("shm", "tcp")}, SystemClock())
-        server = await serve(self.run_dir / f"host-{name}.sock", ToHost, host.handle, host.closed)
+        server = await serve(host_socket(self.run_dir, name), ToHost, host.handle, host.closed)
         self.hosts[name] = (host, server)
 
     async def stop_host(self, name):
@@ -74,7 +75,7 @@ class Hall:
     async def start_controller(self, faults=True):
         self.controller = Controller(self.run_dir, self.store, SystemClock(), Random(5), faults)
         await self.controller.start(sorted(self.hosts))
-        self.client = await connect(self.run_dir / SOCKET, Told, self._hear, ControllerGone("gone"))
+        self.client = await connect(controller_socket(self.run_dir), Told, self._hear, ControllerGone("gone"))
         await self.until(lambda hosts: {h.id for h in hosts if h.alive} >= set(self.hosts))
 
     async def stop_controller(self):
@@ -479,7 +480,7 @@ async def test_a_session_that_the_record_does_not_know_is_closed_at_its_host(hal
 
 async def test_an_engine_that_fails_makes_its_session_lost_with_the_reason(hall):
     row = await hall.open(host="a", fail_at=9)
-    peer = await connect(hall.run_dir / "host-a.sock", wire.Block | wire.SessionFailed, _ignore, ControllerGone("x"))
+    peer = await connect(host_socket(hall.run_dir, "a"), wire.Block | wire.SessionFailed, _ignore, ControllerGone("x"))
     await peer.call(wire.Attach(row.id, 1), wire.SessionFacts, WAIT_S)
     for number in range(1, 10):
         peer.notify(wire.Act(row.id, 1, number, 0))
