@@ -1,5 +1,7 @@
 """Worlds with one defect each, built on the tiny one."""
 
+import threading
+
 import torch
 
 from worldline.testing.tiny import TinyWorld
@@ -22,6 +24,42 @@ class WastefulWorld(TinyWorld):
     def restore(self, tree, memory):
         live = super().restore(tree, memory)
         torch.randn(1, generator=tree["chance"])
+        return live
+
+
+class FlatteningWorld(TinyWorld):
+    """Its restore takes a strided view for a contiguous one: the right numbers, laid out otherwise."""
+
+    name = "flattening"
+
+    def restore(self, tree, memory):
+        return super().restore(tree | {"even": tree["even"].contiguous()}, memory)
+
+
+class UnsharingWorld(TinyWorld):
+    """Its restore gives each of two tensors over one memory a memory of its own."""
+
+    name = "unsharing"
+
+    def restore(self, tree, memory):
+        return super().restore(tree | {"ring_turned": tree["ring_turned"].clone()}, memory)
+
+
+class LingeringWorld(TinyWorld):
+    """A thread of its sessions goes on writing into their state until `ended` is set, whatever became of them."""
+
+    name = "lingering"
+    ended = threading.Event()
+
+    def open(self, seed, memory):
+        live = super().open(seed, memory)
+        rows = live.state()["ring"]
+
+        def write():
+            while not self.ended.wait(0.001):
+                rows.view(torch.uint8)[...] = 0xA5
+
+        threading.Thread(target=write, name="lingering", daemon=True).start()
         return live
 
 

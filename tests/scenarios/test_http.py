@@ -190,7 +190,8 @@ def cut(data, other):
 
 
 def changed(data, other):
-    return data[:-5000] + bytes([data[-5000] ^ 4]) + data[-4999:]
+    at = len(data.rstrip(b"\0")) - 1  # padding is zero, so this byte is state
+    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
 
 
 def lengthened(data, other):
@@ -201,18 +202,44 @@ def renamed(data, other):
     return other
 
 
-@pytest.mark.parametrize("damage", [cut, changed, lengthened, renamed], ids=lambda damage: damage.__name__)
-def test_a_damaged_image_is_refused_and_nothing_is_lost(fleet, client, damage):
+def newer(data, other):
+    return data[:12] + b"\x63" + data[13:]
+
+
+def of_the_other_byte_order(data, other):
+    return data[:8] + data[11:7:-1] + data[12:]
+
+
+def untouched(data, other):
+    return data
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (cut, "MALFORMED"),
+        (changed, "CORRUPT"),
+        (lengthened, "MALFORMED"),
+        (renamed, "WRONG_SESSION"),
+        (newer, "VERSION"),
+        (of_the_other_byte_order, "BYTE_ORDER"),
+        (untouched, None),
+    ],
+    ids=lambda part: getattr(part, "__name__", None),
+)
+def test_a_damaged_image_is_refused_by_name_and_nothing_is_lost(fleet, client, damage, code):
     session, other = open_tiny(client), open_tiny(client, host="b")
     session.step(1, 2)
     images = fleet.run_dir / "images"
     image, others = (images / one.park().image for one in (session, other))
     whole = image.read_bytes()
     image.write_bytes(damage(whole, others.read_bytes()))
-    with pytest.raises(Refused):
-        session.resume("b")
-    assert session.describe().status == "parked"
-    image.write_bytes(whole)
+    if code is not None:
+        with pytest.raises(Refused) as refused:
+            session.resume("b")
+        assert refused.value.code == code
+        assert session.describe().status == "parked"
+        image.write_bytes(whole)
     session.resume("b")
     (block,) = session.step(3)
     assert block.block == 3

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from worldline.errors import BadValue, LinkCut, TimedOut
 from worldline.schema.layout import Extent
-from worldline.transport.faults import Cut, Fault, FaultKind, FaultyTransport, Flip, Lie, PassingLink
-from worldline.transport.protocol import Landed, Link, LinkEvent
+from worldline.transport.faults import Cut, Fault, FaultKind, FaultyTransport, Flip, Lie, PassingLink, SpoilingLink
+from worldline.transport.protocol import ArenaBytes, Landed, Link, LinkEvent
 
 __all__ = [
+    "Blank",
     "Cut",
     "Drop",
     "Duplicate",
@@ -66,6 +67,17 @@ class _DropLink(PassingLink):
         victim = self._chance.randrange(len(extents))
         crossed = await self.inner.post([*extents[:victim], *extents[victim + 1 :]], deadline_s)
         return crossed + (extents[victim].nbytes if crossed else 0)
+
+
+class Blank(Fault):
+    """The link says LANDED for every extent, and nothing was written: a fresh arena is as blank as before."""
+
+    def at_target(self, link: Link) -> Link:
+        return SpoilingLink(link, _blank)
+
+
+def _blank(arena: ArenaBytes, extent: Extent) -> None:
+    arena.bytes_at(extent)[:] = bytes(extent.nbytes)
 
 
 class Duplicate(Fault):
