@@ -11,7 +11,7 @@ wire alike.
     |- Refused                          5  the guarantee could not be kept, so nothing was installed:
     |                                      CORRUPT STALE_EPOCH PLAN_MISMATCH LAYOUT NO_CAPACITY DEADLINE BANDWIDTH LANE
     |                                      INCAST STATE_LOST POISONED UNAUTHENTICATED MALFORMED VERSION BYTE_ORDER
-    |                                      WRONG_SESSION
+    |                                      WRONG_SESSION VOID
     |- Unavailable                      6  HOST_GONE CONTROLLER_GONE LINK_CUT TIMEOUT
     |- MissingExtra                     7  a part of the package that is not installed, and what to install
     `- Internal                        70  a broken invariant of ours
@@ -244,6 +244,12 @@ class WrongSession(Refused):
     """An image of another session."""
 
     code = "WRONG_SESSION"
+
+
+class RunVoid(Refused):
+    """A measurement that nobody watched over: its numbers count for nothing, whatever they are."""
+
+    code = "VOID"
 
 
 class Unavailable(WorldlineError):

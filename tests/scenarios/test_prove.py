@@ -5,6 +5,7 @@ import json
 import pytest
 
 from worldline.cli import main
+from worldline.lab.telemetry import read_run
 from worldline.verify.reader import verify_receipt
 
 TINY = "worldline.testing.tiny:TinyWorld"
@@ -28,6 +29,8 @@ def test_a_moved_session_equals_its_twin(capsys, tmp_path, transport, mode):
     assert (proof["identical"], proof["differences"], proof["source_exited"]) == (True, [], True)
     assert proof["moves"] == len(proof["receipts"]) == len(proof["pause_ms"]) == len(proof["gap_ms"]) == 3
     assert proof["blocks"] >= 24
+    assert (proof["telemetry"]["void"], proof["telemetry"]["samples"] > 0) == (None, True)
+    assert read_run(tmp_path / "telemetry.jsonl").fingerprint == proof["telemetry"]["fingerprint"]
     for receipt in proof["receipts"]:
         assert verify_receipt(tmp_path / "proof" / f"{receipt['id']}.json").id == receipt["id"]
 

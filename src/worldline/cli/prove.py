@@ -36,8 +36,8 @@ def prove(
     """Moves a playing session between real processes and compares it with a twin that never moved.
 
     Every block's frames are compared by bytes while both play. Then the process that the last move came from is
-    ended, the world goes on, and the whole state of both is compared by bytes. Exit code 0 means that all were equal
-    and all receipts hold.
+    ended, the world goes on, and the whole state of both is compared by bytes. Exit code 0 means that all were equal,
+    all receipts hold, and the run's telemetry has no gap.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ def _options(world: str, size: str | None, pairs: tuple[str, ...]) -> dict[str, 
 
 
 def _text(proof: Proof) -> str:
-    verdict = "identical: every frame and every byte of state" if proof.identical else "NOT IDENTICAL"
+    machine = proof.telemetry.machine
     lines = [
-        verdict,
+        _verdict(proof),
         f"world      {proof.world}, state {format_bytes(proof.state_bytes)}",
         f"moves      {proof.moves} by {proof.mode} over {proof.transport}, {format_bytes(proof.bytes_moved)} in all",
         f"blocks     {proof.blocks}, {proof.block_ms_median:.1f} ms each (median between moves)",
@@ -107,12 +107,20 @@ def _text(proof: Proof) -> str:
         f"gap ms     {_row(proof.gap_ms)}  (last block of one host to first of the next, at the player)",
         f"receipts   {proof.receipts_verified} of {len(proof.receipts)} verified offline by the second reader",
         f"source     {'had ended before the state was compared' if proof.source_exited else 'STILL RUNNING'}",
+        f"machine    {proof.telemetry.fingerprint}: {machine.cpu}, {machine.cores} cores, Linux {machine.kernel}",
+        f"watched    {proof.telemetry.samples} samples, at most {proof.telemetry.silence_s_max:.1f} s apart",
     ]
     lines += [f"differs    {difference}" for difference in proof.differences]
     if proof.sabotage is not None:
         caught = "caught" if proof.sabotage.caught else "NOT CAUGHT"
         lines.append(f"sabotage   bit {proof.sabotage.bit} (modulo the state's) flipped: {caught}")
     return "\n".join(lines)
+
+
+def _verdict(proof: Proof) -> str:
+    if proof.telemetry.void is not None:
+        return f"VOID: {proof.telemetry.void}"
+    return "identical: every frame and every byte of state" if proof.identical else "NOT IDENTICAL"
 
 
 def _row(values: list[float]) -> str:

@@ -20,6 +20,7 @@ from threading import Condition, Thread
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue, Internal, WorldlineError
 from worldline.lab.parked import compare_parked
+from worldline.lab.telemetry import RunRecord, Telemetry
 from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Session
@@ -32,6 +33,8 @@ from worldline.worlds.protocol import OptionValue
 
 MOVING_HOSTS = ("a", "b")
 TWIN_HOST = "twin"
+TELEMETRY = "telemetry.jsonl"
+"""The run's record, in its folder."""
 BLOCKS_AFTER_EXIT = 3
 """Blocks generated at least after the last source's process has ended."""
 
@@ -70,7 +73,10 @@ class Sabotage:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was run and what was found. `identical`: every frame and every byte of state equal, every receipt good."""
+    """What was run and what was found.
+
+    `identical`: every frame and every byte of state equal, every receipt good, and the run not void.
+    """
 
     identical: bool
     world: str
@@ -91,6 +97,8 @@ class Proof:
     source_exited: bool
     differences: list[str]
     sabotage: Sabotage | None
+    telemetry: RunRecord
+    """On what machine, and whether the run counts: where `void` says why it does not, nothing here is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +180,20 @@ class _Play:
 def prove(challenge: Challenge, run_dir: Path, say: Callable[[str], None], clock: Clock | None = None) -> Proof:
     """Runs the challenge on a fleet of its own under `run_dir`; `say` is given a line of progress now and then.
 
-    Returns also when something differs. Raises the typed error of a move that was refused.
+    Returns also when something differs, or when the run is void. Raises the typed error of a move that was refused.
     """
     clock = clock or SystemClock()
-    plan = FleetPlan(hosts=(*MOVING_HOSTS, TWIN_HOST), run_dir=run_dir, faults=challenge.sabotage, restarts=False)
+    plan = FleetPlan(
+        hosts=(*MOVING_HOSTS, TWIN_HOST),
+        run_dir=run_dir,
+        faults=challenge.sabotage,
+        restarts=False,
+        worlds=(challenge.world,) if ":" in challenge.world else (),
+    )
     with Fleet.start(plan) as fleet, Client(fleet.url) as client:
         say(f"three hosts are up; {challenge.world} opens on {MOVING_HOSTS[0]} and, as its twin, on {TWIN_HOST}")
-        return _Run(challenge, fleet, client, run_dir, say, clock).run()
+        with Telemetry(run_dir / TELEMETRY, clock) as telemetry:
+            return _Run(challenge, fleet, client, run_dir, say, clock).run(telemetry)
 
 
 class _Run:
@@ -198,7 +213,7 @@ class _Run:
         self._say = say
         self._clock = clock
 
-    def run(self) -> Proof:
+    def run(self, telemetry: Telemetry) -> Proof:
         challenge = self._challenge
         moved, twin = self._open(MOVING_HOSTS[0]), self._open(TWIN_HOST)
         facts = moved.describe()
@@ -216,8 +231,9 @@ class _Run:
         state = self._compare_state(moved.park(), twin.park())
         verified = self._verify(receipts)
         differences = play.differences + state
+        record = telemetry.finish()
         return Proof(
-            identical=not differences and verified == len(receipts) and exited,
+            identical=not differences and verified == len(receipts) and exited and record.void is None,
             world=challenge.world,
             transport=challenge.transport,
             mode=challenge.mode,
@@ -233,6 +249,7 @@ class _Run:
             source_exited=exited,
             differences=differences,
             sabotage=None if sabotage_bit is None else Sabotage(sabotage_bit, bool(state), next(iter(state), None)),
+            telemetry=record,
         )
 
     def _open(self, host: str) -> SessionHandle:
