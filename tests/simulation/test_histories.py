@@ -1,4 +1,4 @@
-"""Whole fleets under seeded trouble, and machines sabotaged to see that the trouble would show."""
+"""Whole fleets under seeded trouble, processes that end at every place, and machines sabotaged to see that it shows."""
 
 from __future__ import annotations
 
@@ -7,43 +7,104 @@ import pytest
 from worldline.control.handoff import Handoff
 from worldline.control.order import Command, SwapUnknown, Thaw
 from worldline.control.order import Event as OrderEvent
-from worldline.control.playback import HostLinkUp, Playback, PlayCommand, RejectedIn
+from worldline.control.playback import BlockIn, HostLinkUp, Playback, PlayCommand, RejectedIn
 from worldline.migration import source, target
-from worldline.testing.simulation import CHANCES, Kinds, Simulation, Violation, main
+from worldline.schema.receipt import Mode
+from worldline.testing.simulation import CHANCES, QUIET, Ending, Kinds, Simulation, Tally, Violation, Wish, main
 
-HISTORIES = 200
-QUIET = dict.fromkeys(CHANCES, 0.0)
-
-
-@pytest.mark.parametrize("first", range(0, HISTORIES, 50))
-def test_no_history_breaks_an_invariant(first: int) -> None:
-    for seed in range(first, first + 50):
-        Simulation(seed).run()
+HISTORIES = 300
+SABOTAGE_HISTORIES = 250
 
 
-def test_without_trouble_every_order_is_done_and_every_block_is_shown() -> None:
-    for seed in range(5):
-        tally = Simulation(seed, chances=QUIET).run()
-        assert (tally.moves_refused, tally.lost, tally.missed, tally.blocks) == (0, False, 0, 60)
-        assert tally.moves_done >= 4
+def test_without_trouble_every_block_is_shown_and_what_is_begun_is_done() -> None:
+    for seed in range(20):
+        simulation = Simulation(seed, chances=QUIET)
+        tally = simulation.run()
+        assert (tally.lost, tally.damaged, tally.missed, tally.crashes, tally.faults) == (0, 0, 0, 0, 0)
+        assert tally.shown == 43 * tally.sessions
+        assert tally.moves_done >= tally.sessions
 
 
-def test_trouble_reaches_every_outcome() -> None:
-    tallies = [Simulation(seed).run() for seed in range(60)]
+def test_trouble_reaches_every_outcome_and_every_fault() -> None:
+    tallies, planted = [], set()
+    for seed in range(HISTORIES):
+        simulation = Simulation(seed)
+        tallies.append(simulation.run())
+        planted |= simulation.trouble.planted.keys()
+    assert planted == CHANCES.keys()
     assert any(tally.lost for tally in tallies)
+    assert any(tally.damaged for tally in tallies)
+    assert any(tally.held_at_source for tally in tallies)
     assert any(tally.missed for tally in tallies)
-    assert any(tally.crashes and not tally.lost and tally.blocks == 60 for tally in tallies)
-    assert sum(tally.moves_done for tally in tallies) > 100
-    assert sum(tally.moves_refused for tally in tallies) > 30
+    assert any(tally.crashes and not tally.lost and tally.shown == 43 * tally.sessions for tally in tallies)
+    assert sum(tally.moves_done for tally in tallies) > 4 * HISTORIES
+    assert sum(tally.moves_refused for tally in tallies) > HISTORIES
 
 
 def test_one_seed_is_one_history() -> None:
-    assert Simulation(11).run() == Simulation(11).run()
+    first, second = Simulation(11), Simulation(11)
+    assert first.run() == second.run()
+    assert first.transcript.lines() == second.transcript.lines()
 
 
 def test_the_command_prints_a_line_for_each_history(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3", "--histories", "2"]) == 0
     assert [line.split("(")[1].split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["seed=3", "seed=4"]
+
+
+def test_the_command_tells_one_history_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "COMMITTED" in told
+    assert "host a" in told
+
+
+@pytest.mark.parametrize("fault", CHANCES)
+def test_one_fault_that_never_stops_while_there_is_trouble(fault: str) -> None:
+    for seed in range(8):
+        Simulation(seed, chances={**QUIET, fault: 1.0}).run()
+
+
+# ---- every place between two commands
+
+ROADS = {
+    "freeze": (Wish(0.5, Mode.FREEZE, "b"),),
+    "precopy": (Wish(0.5, Mode.PRECOPY, "b"),),
+    "freeze, handed over": (Wish(0.5, Mode.FREEZE, "b", hands_over=True),),
+    "precopy, handed over": (Wish(0.5, Mode.PRECOPY, "b", hands_over=True),),
+    "park and resume": (Wish(0.5, Mode.PARK), Wish(1.5, Mode.RESUME, "b")),
+}
+
+
+def histories_that_end_at_each_place(road: str, who: str, chances: dict[str, float]) -> list[Tally]:
+    """One history for each place that this role passes when nothing ends."""
+    whole = Simulation(5, chances=chances, wishes=ROADS[road])
+    whole.run()
+    places = range(1, whole.trouble.places[who] + 1)
+    return [Simulation(5, chances=chances, wishes=ROADS[road], ending=Ending(who, at)).run() for at in places]
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["commit known", "commit unknown"])
+@pytest.mark.parametrize("road", ROADS)
+def test_the_controller_may_end_at_any_place_and_nothing_is_lost(road: str, unknown: bool) -> None:
+    chances = {**QUIET, "swap-unknown": 1.0 if unknown else 0.0}
+    tallies = histories_that_end_at_each_place(road, "controller", chances)
+    assert len(tallies) > 10
+    assert all((tally.lost, tally.missed, tally.shown) == (0, 0, 43) for tally in tallies)
+    if not unknown:
+        assert len({tally.moves_done for tally in tallies}) > 1  # finished, or undone
+
+
+@pytest.mark.parametrize("who", ["source", "target"])
+@pytest.mark.parametrize("road", ROADS)
+def test_a_host_may_end_at_any_place_and_the_session_lives_or_is_lost_with_it(road: str, who: str) -> None:
+    histories_that_end_at_each_place(road, who, dict(QUIET))
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_the_gateway_may_end_at_any_place_and_every_action_is_applied(road: str) -> None:
+    tallies = histories_that_end_at_each_place(road, "gateway", dict(QUIET))
+    assert all((tally.lost, tally.shown + tally.missed) == (0, 43) for tally in tallies)
 
 
 # ---- sabotage: each of these takes one rule away, and the histories must notice
@@ -72,6 +133,13 @@ class HastyTarget(target.TargetMachine):
         if any(isinstance(command, target.Prepared) for command in commands):
             commands += super().handle(target.ActivateIn(self._attempt.epoch + 1), now_s)  # type: ignore[arg-type]
         return commands
+
+
+class KeepingTarget(target.TargetMachine):
+    """Gives nothing back."""
+
+    def handle(self, event: target.Event, now_s: float) -> list[target.Command]:
+        return [command for command in super().handle(event, now_s) if not isinstance(command, target.Discard)]
 
 
 class ImpatientSource(source.SourceMachine):
@@ -110,15 +178,25 @@ class ForgetfulPlayback(Playback):
         return []
 
 
+class SkippingPlayback(Playback):
+    """Shows a block when it comes, whatever is due."""
+
+    def _block(self, event: BlockIn, now_s: float) -> list[PlayCommand]:
+        self._delivered = max(self._delivered, event.block - 1)
+        return super()._block(event, now_s)
+
+
 @pytest.mark.parametrize(
     "kinds",
     [
         Kinds(target=BelievingTarget),
         Kinds(target=HastyTarget),
+        Kinds(target=KeepingTarget),
         Kinds(source=ImpatientSource),
         Kinds(handoff=GuessingHandoff),
         Kinds(handoff=ColdHandoff),
         Kinds(playback=ForgetfulPlayback),
+        Kinds(playback=SkippingPlayback),
     ],
     ids=lambda kinds: next(
         getattr(kinds, part).__name__
@@ -128,10 +206,10 @@ class ForgetfulPlayback(Playback):
 )
 def test_a_sabotaged_machine_is_caught(kinds: Kinds) -> None:
     with pytest.raises(Violation):
-        for seed in range(HISTORIES):
+        for seed in range(SABOTAGE_HISTORIES):
             Simulation(seed, kinds).run()
 
 
 def test_a_target_that_does_not_compare_is_still_stopped_by_the_controller() -> None:
-    for seed in range(HISTORIES):
+    for seed in range(SABOTAGE_HISTORIES):
         Simulation(seed, Kinds(target=CarelessTarget)).run()

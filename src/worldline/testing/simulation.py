@@ -1,62 +1,74 @@
 """Whole histories of a fleet in one thread and no real time: `python -m worldline.testing.simulation --seed 7`.
 
-The machines are the real ones: source, target, hand-over and playback. Around them everything that may go wrong does,
-by one seed: calls and answers are lost or come late, links flip, lie and break, something writes into a frozen session,
-hosts and the controller end at any moment and the controller comes back with its journal. A player acts all along, and
-orders move, park and resume the session.
+The machines are the real ones: source, target, hand-over, playback, and admission. Around them everything that may go
+wrong does, by one seed: calls and answers are lost, late or repeated; links flip, withhold and break, and write late;
+something writes into a frozen session; disks fail, tear and do not say what they did; targets lie; processes end
+between any two commands, are stopped and wake, and begin anew knowing nothing. Players act all along, and orders move,
+park and resume several sessions over hosts with little memory.
 
 Checked after every step
-  At most one engine can generate the session's next block.
-  An owner that takes over has, byte for byte, the state that an unmoved session has after the same actions.
-  The player's blocks come in order, none twice, each with the picture of the unmoved session.
-Checked at the end, when trouble has stopped
-  The record's owner plays, alone, and has applied each action exactly once; or the session is lost, and then its only
-  holder had ended. No attempt is left open anywhere.
+  At most one engine can show frames of a session.
+  A block is generated once, by one lineage, from its one action, and its bytes are an unmoved session's.
+  An owner that takes over has, byte for byte, the state that the unmoved session has after the same block.
+  A handed-over arena is mapped by one side when it comes to life.
+  A player's blocks come in order, none twice, none skipped without being told, each the unmoved session's picture.
+  A session is declared lost only when the process that held it has ended.
+Checked at the end of an order: no side that could be reached holds memory for it.
+Checked when trouble has stopped
+  Everything comes to rest in bounded time; the record's owner plays, alone, and has applied each action once; or the
+  session is lost; or it lies in an image that the disk has damaged, and says so. Memory is held by owned sessions
+  alone. Then the next move of each session succeeds, and it plays on.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import heapq
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
+from typing import NoReturn
 
-from worldline.clock import ManualClock
 from worldline.control.handoff import Handoff
+from worldline.control.order import Finish, Outcome, Owner, Side
 from worldline.control.playback import Playback
+from worldline.errors import WorldlineError
 from worldline.migration import source, target
-from worldline.schema.ids import HostId
-from worldline.testing.simulated_control import Controller, Gateway
-from worldline.testing.simulated_host import Host, StoredImage
-from worldline.testing.simulated_session import CAPACITY, Arena, Engine, advance
+from worldline.schema.contract import Contract, Tier
+from worldline.schema.ids import Epoch, HostId, SessionId
+from worldline.schema.receipt import Mode
+from worldline.testing.simulated_control import Controller, Row
+from worldline.testing.simulated_gateway import Gateway
+from worldline.testing.simulated_host import Host
+from worldline.testing.simulated_moves import Images
+from worldline.testing.simulated_orders import OrderRun
+from worldline.testing.simulated_process import CHANCES, Ending, Timeline, Transcript, Trouble
+from worldline.testing.simulated_session import Session
 
-ACTIONS = 60
-ACTION_GAP_S = 0.05
-ORDERS = 6
-TROUBLE_ENDS_S = 12.0
-END_S = 400.0
+__all__ = ["CHANCES", "QUIET", "Ending", "Kinds", "Simulation", "Tally", "Violation", "Wish", "main"]
 
-CHANCES: Mapping[str, float] = {
-    "flip": 0.004,
-    "lie": 0.003,
-    "cut": 0.004,
-    "late-write": 0.05,
-    "request-lost": 0.03,
-    "answer-lost": 0.03,
-    "call-late": 0.04,
-    "swap-unknown": 0.1,
-    "host-crash": 0.07,
-    "controller-crash": 0.35,
-    "play-link-drop": 0.2,
-}
-"""Of one chunk, call, swap or order each."""
+QUIET: Mapping[str, float] = dict.fromkeys(CHANCES, 0.0)
+ACTIONS = 40
+ACTIONS_AFTER = 3
+ORDERS = 5
+ORDER_GAP_S = 1.1
+TROUBLE_ENDS_S = 7.0
+REST_WAIT_S = 150.0
+"""Longer than any call is repeated."""
+LOOK_S = 0.25
+PLANS = {"a": "p", "b": "p", "c": "p", "d": "q"}
+EASY = (1.0, 10.0)
+TIGHT = (0.05, 0.5)
+"""Pause bound and completion deadline, in seconds."""
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; the text has the seed and the time."""
+    """An invariant does not hold. `transcript` tells the history."""
+
+    def __init__(self, sentence: str, transcript: list[str]) -> None:
+        super().__init__(sentence)
+        self.transcript = transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,207 +82,388 @@ class Kinds:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user asks of session 0 at a time; `target` None: a park, or for a resume any host."""
+
+    at_s: float
+    mode: Mode
+    target: str | None = None
+    hands_over: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened so far."""
+
+    done: int = 0
+    refused: int = 0
+    lost: int = 0
+    held_at_source: int = 0
+    """Of the lost: sessions whose committed target had ended before it was activated, while the source still stood."""
+    damaged: int = 0
+    crashes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """What happened in one history."""
 
     seed: int
+    sessions: int
     moves_done: int
     moves_refused: int
-    lost: bool
-    blocks: int
+    lost: int
+    held_at_source: int
+    damaged: int
+    """Parked in an image that the disk has damaged: every resume is refused."""
+    shown: int
     missed: int
     crashes: int
+    faults: int
     steps: int
 
 
 @dataclass(slots=True)
-class _Counts:
-    crashes: int = 0
-    steps: int = 0
+class _Holder:
+    """The process that has the state of the record's owner."""
+
+    host: HostId
+    life: int | None
 
 
-@dataclass(order=True, slots=True)
-class _Due:
-    at_s: float
-    order: int
-    action: Callable[[], object] = field(compare=False)
-
-
+@dataclass(slots=True)
 class Simulation:
-    """One history."""
+    """One history. `wishes` replaces the seed's orders by these, of one session that is alone."""
 
-    def __init__(self, seed: int, kinds: Kinds | None = None, chances: Mapping[str, float] = CHANCES) -> None:
-        self.seed = seed
-        self.rng = random.Random(seed)
-        self.kinds = kinds or Kinds()
-        self.chances = chances
-        self.trouble = True
-        self.clock = ManualClock()
-        self.engines: list[Engine] = []
-        self.images: dict[str, StoredImage] = {}
-        self._queue: list[_Due] = []
-        self._count = 0
-        self._channels: dict[str, float] = {}
-        self._counts = _Counts()
-        self.actions = [self.rng.randrange(256) for _ in range(ACTIONS)]
-        self._states = self._unmoved()
-        self.hosts = {HostId(name): Host(self, name) for name in ("a", "b", "c")}
-        self.gateway = Gateway(self)
+    seed: int
+    kinds: Kinds = field(default_factory=Kinds)
+    chances: Mapping[str, float] = field(default_factory=lambda: CHANCES)
+    wishes: tuple[Wish, ...] | None = None
+    ending: Ending | None = None
+    counts: Counts = field(default_factory=Counts)
+    out_of_reach: set[HostId] = field(default_factory=set)
+    """Hosts that run and can't be called."""
+
+    rng: random.Random = field(init=False)
+    timeline: Timeline = field(init=False)
+    transcript: Transcript = field(init=False)
+    trouble: Trouble = field(init=False)
+    images: Images = field(init=False)
+    hosts: dict[HostId, Host] = field(init=False)
+    sessions: dict[SessionId, Session] = field(init=False)
+    controller: Controller = field(init=False)
+    gateway: Gateway = field(init=False)
+    _holders: dict[SessionId, _Holder] = field(default_factory=dict)
+    _steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.timeline = Timeline()
+        self.transcript = Transcript(self.timeline)
+        self.trouble = Trouble(self.rng, self.chances, self.ending)
+        self.images = Images(self)
+        self.hosts = {HostId(name): Host(self, name, plan) for name, plan in PLANS.items()}
         self.controller = Controller(self)
+        self.gateway = Gateway(self)
+        self.sessions = {}
+        for host in self.hosts.values():
+            self.controller.seen[host.name] = host.life
+        for number in range(1 if self.wishes is not None else self.rng.randrange(1, 4)):
+            self._open(number)
+        self.controller.snapshot()
 
-    # ---- time and chance
-
-    @property
-    def now_s(self) -> float:
-        return self.clock.monotonic_s()
-
-    def after(self, delay_s: float, action: Callable[[], object]) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, _Due(self.now_s + max(delay_s, 0.0), self._count, action))
-
-    def wake(self, at_s: float | None, action: Callable[[], object]) -> None:
-        if at_s is not None:
-            self.after(at_s - self.now_s + 1e-6, action)
-
-    def in_order(self, channel: str, action: Callable[[], object]) -> None:
-        """After a while, and after whatever went into the same channel before."""
-        due_s = max(self._channels.get(channel, 0.0), self.now_s + self.rng.uniform(0.0005, 0.02))
-        self._channels[channel] = due_s
-        self.after(due_s - self.now_s, action)
-
-    def chance(self, fault: str) -> bool:
-        return self.trouble and self.rng.random() < self.chances[fault]
+    def _open(self, number: int) -> None:
+        name = SessionId(f"s{number}")
+        host = self.hosts[HostId("a" if number == 0 else self.rng.choice("abc"))]
+        contract = Contract(Tier.T1, *EASY, 40.0) if self.rng.random() < 0.3 else Contract(Tier.T0, *EASY)
+        actions = [self.rng.randrange(256) for _ in range(ACTIONS)]
+        session = self.sessions[name] = Session(self, name, contract, host.plan, actions)
+        host.open(name)
+        self.controller.rows[name] = Row(Owner(host.name, Epoch(1)))
+        self._holders[name] = _Holder(host.name, host.life)
+        self.gateway.join(session)
 
     # ---- the history
 
     def run(self) -> Tally:
         """Plays the history out. Raises `Violation`."""
-        self.hosts[HostId("a")].install(self.controller.record.owner.epoch, Arena(self._states[0]), 0)
-        self.gateway.begin()
-        for number, action in enumerate(self.actions, 1):
-            self.after(number * ACTION_GAP_S, lambda n=number, a=action: self.gateway.act(n, a))  # type: ignore[misc]
-        for order in range(ORDERS):
-            self.after(0.3 + order * 1.5 + self.rng.uniform(0, 0.5), self._order)
-        self.after(TROUBLE_ENDS_S, self._end_trouble)
-        while self._queue and self._queue[0].at_s < END_S:
-            due = heapq.heappop(self._queue)
-            self.clock.advance(max(due.at_s - self.now_s, 0.0))
-            due.action()
-            self._counts.steps += 1
-            self._check_owners()
+        try:
+            self._plan_orders()
+            self.go_on(TROUBLE_ENDS_S)
+            return self.finish()
+        except WorldlineError as error:
+            self.fail(f"{error.code}: {error.sentence}")
+
+    def finish(self) -> Tally:
+        """No more trouble: everything comes to rest, and is checked. Raises `Violation`."""
+        self._calm()
+        self._rest("everything")
+        self._move_again()
         self._check_end()
         return self._tally()
 
-    def _order(self) -> None:
-        if self.chance("controller-crash"):
-            self._counts.crashes += 1
-            self.after(self.rng.uniform(0, 0.6), self.controller.crash)
-        dead = sum(not host.alive for host in self.hosts.values())
-        if dead < len(self.hosts) - 1 and self.chance("host-crash"):
-            host = self.rng.choice([host for host in self.hosts.values() if host.alive])
-            self.after(self.rng.uniform(0, 0.6), lambda: self._crash(host))
-        if self.chance("play-link-drop"):
-            self.after(self.rng.uniform(0, 0.6), self.gateway.drop_link)
-        self.controller.wish()
+    def go_on(self, seconds: float) -> None:
+        """Plays on for so long. Raises `Violation`."""
+        end_s = self.timeline.now_s + seconds
+        while self.timeline.step(end_s):
+            self._steps += 1
+            for session in self.sessions.values():
+                if len(session.engines) > 1:
+                    session.check_one_plays()
+        self.timeline.now_s = end_s
 
-    def _crash(self, host: Host) -> None:
-        self._counts.crashes += 1
-        host.crash()
-        self.gateway.host_gone(host)
-        self.after(self.rng.uniform(0.01, 0.5), lambda: self.controller.host_gone(host.name))
+    def _plan_orders(self) -> None:
+        if self.wishes is not None:
+            for wish in self.wishes:
+                self.timeline.after(wish.at_s, lambda wish=wish: self._wish(wish))  # type: ignore[misc]
+            return
+        for session in self.sessions:
+            for order in range(ORDERS):
+                at_s = 0.3 + order * ORDER_GAP_S + self.rng.uniform(0, 0.8)
+                self.timeline.after(at_s, lambda session=session: self._order(session))  # type: ignore[misc]
 
-    def _end_trouble(self) -> None:
-        self.trouble = False
-        self.after(5.0, self.controller.resume_if_parked)
+    def _wish(self, wish: Wish) -> None:
+        to = None if wish.target is None else HostId(wish.target)
+        if not self.controller.move(SessionId("s0"), wish.mode, to, wish.hands_over) and not self.controller.alive:
+            self.timeline.after(LOOK_S, lambda: self._wish(wish))
+
+    def _order(self, session: SessionId) -> None:
+        self._make_trouble(session)
+        owner = self.controller.rows[session].owner
+        target = self.rng.choice(list(self.hosts))
+        if owner.host is None:
+            self.controller.move(session, Mode.RESUME, target, hands_over=False)
+        elif self.rng.random() < 0.2:
+            self.controller.move(session, Mode.PARK, None, hands_over=False)
+        else:
+            mode = self.rng.choice((Mode.FREEZE, Mode.PRECOPY, Mode.PRECOPY))
+            self.controller.move(session, mode, target, hands_over=self.rng.random() < 0.3)
+
+    def contract_for(self, session: SessionId) -> Contract:
+        """The session's, at times with bounds that can hardly be kept."""
+        promised = self.sessions[session].contract
+        if not self.trouble.on or self.wishes is not None or self.rng.random() < 0.5:
+            return promised
+        return Contract(promised.tier, *TIGHT, promised.readout_psnr_db_min)
+
+    # ---- trouble that is not between two commands
+
+    def _make_trouble(self, session: SessionId) -> None:
+        trouble, rng = self.trouble, self.rng
+        soon_s = rng.uniform(0, 0.4)
+        if trouble.chance("host-ends"):
+            host = rng.choice(list(self.hosts.values()))
+            self.timeline.after(soon_s, lambda: self.end_host(host))
+        if trouble.chance("host-stops"):
+            self.stop(rng.choice(list(self.hosts.values())), soon_s)
+        if trouble.chance("controller-stops"):
+            self.stop(self.controller, soon_s)
+        if trouble.chance("gateway-stops"):
+            self.stop(self.gateway, soon_s)
+        if trouble.chance("host-out-of-reach"):
+            name = rng.choice(list(self.hosts))
+            self.timeline.after(soon_s, lambda: self.out_of_reach.add(name))
+            self.timeline.after(soon_s + rng.uniform(0.1, 3.0), lambda: self._reach_again(name))
+        if trouble.chance("play-link-drops"):
+            self.gateway.after(soon_s, lambda: self.gateway.drop_link(session))
+
+    def stop(self, process: Host | Controller | Gateway, soon_s: float) -> None:
+        self.timeline.after(soon_s, lambda: process.stop() if process.alive else None)
+        self.timeline.after(soon_s + self.rng.uniform(0.05, 4.0), process.wake)
+
+    def _reach_again(self, name: HostId) -> None:
+        if name in self.out_of_reach:
+            self.out_of_reach.remove(name)
+            self.controller.after(0.01, lambda: self.controller.host_connected(self.hosts[name]))
+
+    def end_host(self, host: Host) -> None:
+        if not host.alive:
+            return
+        life = host.life
+        host.end()
+        host.tell("ENDS, generation %d", life)
+        self.counts.crashes += 1
+        self.gateway.host_ended(host.name)
+        self.controller.after(self.rng.uniform(0.01, 0.5), lambda: self.controller.host_ended(host.name, life))
+        self.timeline.after(self.rng.uniform(0.05, 1.0), lambda: self._begin_host(host))
+
+    def _begin_host(self, host: Host) -> None:
+        host.begin()
+        self.controller.after(self.rng.uniform(0.01, 0.1), lambda: self.controller.host_connected(host))
+
+    def _calm(self) -> None:
+        self.trouble.on = False
+        for process in (*self.hosts.values(), self.controller, self.gateway):
+            process.wake()
+        for name in tuple(self.out_of_reach):
+            self._reach_again(name)
+
+    # ---- rest
+
+    def _rest(self, what: str) -> None:
+        """Goes on until nothing is under way. A history that does not come to rest hangs."""
+        ends_s = self.timeline.now_s + REST_WAIT_S
+        for _ in count():
+            self.go_on(LOOK_S)
+            unrest = self._unrest()
+            if unrest is None:
+                return
+            if self.timeline.now_s > ends_s:
+                self.fail(f"hang: {what} did not come to rest within {REST_WAIT_S:.0f} s: {unrest}")
+
+    def _unrest(self) -> str | None:
+        if not self.controller.alive or not self.gateway.alive or not all(host.alive for host in self.hosts.values()):
+            return "a process is to begin anew"
+        for session, truth in self.sessions.items():
+            row, run = self.controller.rows[session], self.controller.orders.get(session)
+            if run is not None:
+                return f"{run.order.move} is {run.machine.phase.value}: {'; '.join(run.machine.story[-4:])}"
+            if row.why_lost is not None:
+                continue
+            if row.owner.host is None:
+                if self._resume_refused(session, row):
+                    continue
+                return f"{session} is parked"
+            seen = self.gateway.players[session].seen
+            if seen < len(truth.actions):
+                return f"{seen} of {len(truth.actions)} blocks of {session} were shown"
+        return None
+
+    def _resume_refused(self, session: SessionId, row: Row) -> bool:
+        """Asks for a resume, unless the image is damaged: then every resume says so."""
+        assert row.image is not None, "a parked session has an image"
+        try:
+            self.images.read(row.image)
+        except WorldlineError:
+            return True
+        self.controller.move(session, Mode.RESUME, self._elsewhere(session), hands_over=False)
+        return False
+
+    def _elsewhere(self, session: SessionId) -> HostId:
+        """A host that the session may be on, and is not."""
+        truth, owner = self.sessions[session], self.controller.rows[session].owner
+        fits = [host for host in self.hosts.values() if truth.contract.tier is Tier.T1 or host.plan == truth.plan]
+        free = [host for host in fits if host.name != owner.host]
+        return max(free, key=lambda host: host.free_slots).name
+
+    def _move_again(self) -> None:
+        """After whatever there was, the next move of each session succeeds and it plays on."""
+        for session, truth in self.sessions.items():
+            row = self.controller.rows[session]
+            if row.owner.host is None:
+                continue
+            mode, hands_over = self.rng.choice((Mode.FREEZE, Mode.PRECOPY)), self.rng.random() < 0.5
+            to, epoch = self._elsewhere(session), row.owner.epoch
+            if not self.controller.move(session, mode, to, hands_over):
+                self.fail(f"the next move of {session} to {to} was refused before it began")
+            truth.actions += [self.rng.randrange(256) for _ in range(ACTIONS_AFTER)]
+            self._rest(f"the next move of {session}")
+            if row.owner != Owner(to, Epoch(epoch + 1)):
+                self.fail(f"the next move of {session} to {to} did not succeed: {row.owner} owns it")
 
     # ---- what must hold
 
-    def _unmoved(self) -> list[bytes]:
-        data = bytearray(hashlib.shake_128(str(self.seed).encode()).digest(CAPACITY))
-        states = [bytes(data)]
-        for block, action in enumerate(self.actions, 1):
-            advance(data, block, action)
-            states.append(bytes(data))
-        return states
+    def fail(self, what: str) -> NoReturn:
+        """Raises `Violation`."""
+        sentence = f"seed {self.seed} at {self.timeline.now_s:.4f} s: {what}"
+        raise Violation(sentence, self.transcript.lines())
 
-    def picture(self, block: int) -> bytes:
-        """What the unmoved session shows."""
-        return hashlib.blake2b(self._states[block], digest_size=16).digest()
+    def committed(self, run: OrderRun) -> None:
+        """The record names another owner: the process that proved the bytes holds them now, or has ended."""
+        order, truth = run.order, self.sessions[run.order.session]
+        if order.target is None:
+            self._holders.pop(order.session, None)
+            return
+        host = self.hosts[order.target]
+        self._holders[order.session] = _Holder(host.name, run.lives[Side.TARGET])
+        if truth.contract.tier is Tier.T0 and host.plan != truth.plan:
+            self.fail(f"{order.session} was promised T0, and {order.target} has another plan")
 
-    def picture_of(self, engine: Engine) -> bytes:
-        return hashlib.blake2b(bytes(engine.arena.data), digest_size=16).digest()
+    def declared_lost(self, session: SessionId, owner: Owner) -> None:
+        """Honest only if the process that held the state has ended."""
+        self.counts.lost += 1
+        holder = self._holders.get(session)
+        assert owner.host is not None, "who is parked is not lost"
+        if holder is not None and self.hosts[holder.host].life == holder.life:
+            engine = self.hosts[holder.host].engines.get(session)
+            here = "holds it" if engine is not None and engine.epoch == owner.epoch else "has proven it"
+            self.fail(f"{session} is declared lost, and {holder.host}, which {here}, lives")
 
-    def fail(self, what: str) -> None:
-        raise Violation(f"seed {self.seed} at {self.now_s:.4f} s: {what}")
-
-    def check_state(self, arena: Arena, block: int, when: str) -> None:
-        if bytes(arena.data) != self._states[block]:
-            self.fail(f"{when}: the state of block {block} is not the unmoved session's")
-
-    def _check_owners(self) -> None:
-        playing = [engine for engine in self.engines if engine.plays]
-        if len(playing) > 1:
-            owners = ", ".join(f"{engine.host.name} epoch {engine.epoch}" for engine in playing)
-            self.fail(f"two owners play: {owners}")
+    def order_ended(self, run: OrderRun, finish: Finish) -> None:
+        """No side that could be told still holds memory for the order."""
+        order = run.order
+        if finish.outcome is Outcome.LOST and order.source is not None:
+            self.counts.held_at_source += self.hosts[order.source].life == run.lives[Side.SOURCE]
+        if finish.note is not None:
+            return
+        for side, life in run.lives.items():
+            host = self.hosts[run.host_id(side)]
+            if host.life == life and order.move in host.memory:
+                self.fail(f"{order.move} is over, and {host.name} still holds an arena for it")
 
     def _check_end(self) -> None:
-        record = self.controller.record
-        playing = [engine for engine in self.engines if engine.plays]
-        if record.lost:
-            if playing:
-                self.fail("the session is said to be lost and plays")
-            if record.owner.host is None or self.hosts[record.owner.host].alive:
-                self.fail("the session is said to be lost and its owner has not ended")
-            return
-        if self.controller.handoff is not None:
-            self.fail(f"an order never ended: {self.controller.handoff.phase}, {self.controller.handoff.story[-6:]}")
-        owner = record.owner
-        if owner.host is None:
-            self.fail("the session stayed parked although a resume was asked for")
-        if [(engine.host.name, engine.epoch) for engine in playing] != [(owner.host, owner.epoch)]:
-            self.fail(f"the record says {owner}, and {[(e.host.name, e.epoch) for e in playing]} play")
-        self.check_state(playing[0].arena, playing[0].block, "at the end")
-        if playing[0].block != ACTIONS or self.gateway.playback.delivered_block != ACTIONS:
-            delivered = self.gateway.playback.delivered_block
-            self.fail(f"{ACTIONS} actions, {playing[0].block} applied and {delivered} shown")
-        self._check_leftovers()
-
-    def _check_leftovers(self) -> None:
+        owned: dict[HostId, set[str]] = {host: set() for host in self.hosts}
+        for session, row in self.controller.rows.items():
+            truth = self.sessions[session]
+            playing = [engine.who for engine in truth.engines if engine.plays]
+            if row.owner.host is None:
+                if playing:
+                    self.fail(f"nobody owns {session}, and {playing} play")
+                self.counts.damaged += row.why_lost is None
+                continue
+            if playing != [(row.owner.host, row.owner.epoch)]:
+                self.fail(f"the record says {row.owner} of {session}, and {playing} play")
+            engine = truth.engines[0] if len(truth.engines) == 1 else None
+            if engine is None or engine.block != len(truth.actions):
+                self.fail(f"{len(truth.actions)} actions of {session} and {[e.block for e in truth.engines]} applied")
+            owned[row.owner.host].add(session)
         for host in self.hosts.values():
-            if host.alive:
-                for move, incoming in host.targets.items():
-                    if incoming.machine.phase not in (target.Phase.ACTIVE, target.Phase.DISCARDED):
-                        self.fail(f"{move} is still {incoming.machine.phase} at its target")
-                for move, outgoing in host.sources.items():
-                    if outgoing.machine.phase not in (source.Phase.THAWED, source.Phase.RETIRED):
-                        self.fail(f"{move} is still {outgoing.machine.phase} at its source")
+            self._check_leftovers(host, owned[host.name])
+
+    def _check_leftovers(self, host: Host, owned: set[str]) -> None:
+        if host.memory != owned:
+            self.fail(f"leak: host {host.name} holds memory for {sorted(host.memory)} and owns {sorted(owned)}")
+        for move, incoming in host.targets.items():
+            if not incoming.over:
+                self.fail(f"{move} is still {incoming.machine.phase} at its target {host.name}")
+        for move, outgoing in host.sources.items():
+            if not outgoing.over and not outgoing.engine.ended:
+                self.fail(f"{move} is still {outgoing.machine.phase} at its source {host.name}")
 
     def _tally(self) -> Tally:
-        control = self.controller
+        counts, players = self.counts, self.gateway.players.values()
         return Tally(
             seed=self.seed,
-            moves_done=control.done,
-            moves_refused=control.refused,
-            lost=control.record.lost,
-            blocks=self.gateway.shown,
-            missed=self.gateway.missed,
-            crashes=self._counts.crashes,
-            steps=self._counts.steps,
+            sessions=len(self.sessions),
+            moves_done=counts.done,
+            moves_refused=counts.refused,
+            lost=counts.lost,
+            held_at_source=counts.held_at_source,
+            damaged=counts.damaged,
+            shown=sum(player.shown for player in players),
+            missed=sum(player.missed for player in players),
+            crashes=counts.crashes,
+            faults=self.trouble.planted.total(),
+            steps=self._steps,
         )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Replays histories, one line each; ends at the first violation with status 1."""
+    """Replays histories, one line each; one alone, or the first that breaks an invariant, with its transcript."""
     parser = argparse.ArgumentParser(prog="python -m worldline.testing.simulation", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first history")
     parser.add_argument("--histories", type=int, default=1)
     options = parser.parse_args(arguments)
     for seed in range(options.seed, options.seed + options.histories):
+        simulation = Simulation(seed)
         try:
-            tally = Simulation(seed).run()
+            tally = simulation.run()
         except Violation as violation:
+            sys.stdout.write("\n".join(violation.transcript) + "\n")
             sys.stderr.write(f"{violation}\n")
             return 1
+        if options.histories == 1:
+            sys.stdout.write("\n".join(simulation.transcript.lines()) + "\n")
         sys.stdout.write(f"{tally}\n")
     return 0
 

@@ -1,0 +1,334 @@
+"""Attempts of the simulation: the real source and target machines over a bad link, and images on a bad disk.
+
+Everything that a machine commands is carried out here by the smallest thing that can. Between any two commands the
+process may end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from worldline.control.order import Order
+from worldline.errors import Corrupt, NoCapacity
+from worldline.migration import source, target
+from worldline.migration.attempt import Attempt
+from worldline.schema.contract import Tier
+from worldline.schema.ids import HostId, ReceiptId
+from worldline.schema.layout import Extent
+from worldline.schema.receipt import Receipt
+from worldline.testing.simulated_session import CAPACITY, LAYOUT, LIMITS, SEGMENTS, Arena, Engine, manifest_at
+from worldline.verify.digests import layout_digest, leaf_digests, root
+from worldline.wire import records
+
+if TYPE_CHECKING:
+    from worldline.testing.simulated_host import Host
+    from worldline.testing.simulation import Simulation
+
+LAYOUT_DIGEST = layout_digest(LAYOUT)
+LEAVES = tuple(manifest_at(0).leaves())
+WITHHELD_BYTES = 16
+
+
+def state_root(arena: Arena) -> bytes:
+    return root(LAYOUT_DIGEST, leaf_digests(arena, LEAVES))
+
+
+class SimLink:
+    """One attempt's data plane: ordered in each direction, copied chunk by chunk while the source may be writing."""
+
+    def __init__(self, sim: Simulation, at_source: SourceRun, at_target: TargetRun) -> None:
+        self.sim = sim
+        self.open = True
+        self.lingers = False
+        """It was cut, and what was on its way still lands until the target is fenced."""
+        self.at_source = at_source
+        self.at_target = at_target
+
+    def _deliver(self, to: SourceRun | TargetRun, action: Callable[[], None]) -> float:
+        delay_s = self.sim.timeline.in_order((self, to), self.sim.rng.uniform(0.0005, 0.004))
+        to.host.after(delay_s, action)
+        return delay_s
+
+    def send(self, to: SourceRun | TargetRun, record: records.Record) -> None:
+        data = records.encode(record)
+        self._deliver(to, lambda: to.record_in(data) if self.open else None)
+
+    def post(self, extents: Sequence[Extent]) -> None:
+        delay_s = 0.0
+        for extent in extents:
+            delay_s = self._deliver(self.at_target, lambda extent=extent: self._land(extent))  # type: ignore[misc]
+        posted = source.Posted(sum(extent.nbytes for extent in extents), delay_s)
+        self.at_source.host.after(delay_s, lambda: self.at_source.feed(posted) if self.open else None)
+
+    def _land(self, extent: Extent) -> None:
+        sim, run = self.sim, self.at_target
+        if self.open and sim.trouble.chance("cut"):
+            self.lingers = sim.trouble.chance("late-landing")
+            self.cut("cut by a planted fault")
+        if not self.open and (run.fenced or not self.lingers):
+            return
+        if not run.order.hands_over:
+            self._copy(extent)
+        if self.open:
+            run.feed(target.LandedIn(extent))
+
+    def _copy(self, extent: Extent) -> None:
+        trouble, rng = self.sim.trouble, self.sim.rng
+        chunk = bytearray(self.at_source.engine.arena.bytes_at(extent))
+        if trouble.chance("flip"):
+            chunk[rng.randrange(len(chunk))] ^= 1 << rng.randrange(8)
+        kept = len(chunk) - WITHHELD_BYTES if trouble.chance("withhold") else len(chunk)
+        self.at_target.arena.data[extent.offset : extent.offset + kept] = chunk[:kept]
+
+    def cut(self, why: str) -> None:
+        if not self.open:
+            return
+        self.open = False
+        rng = self.sim.rng
+        for run, lost in ((self.at_source, source.LinkLost(why)), (self.at_target, target.LinkLost(why))):
+            run.host.after(rng.uniform(0.001, 0.3), lambda run=run, lost=lost: run.feed(lost))  # type: ignore[misc]
+
+
+def attempt_of(order: Order) -> Attempt:
+    return Attempt(order.move, order.session, order.epoch, order.mode)
+
+
+class SourceRun:
+    """Carries out what a source machine commands."""
+
+    def __init__(self, host: Host, order: Order, engine: Engine, answer: Callable[[object], None]) -> None:
+        self.host, self.order, self.engine, self._answer = host, order, engine, answer
+        self.link: SimLink | None = None
+        self._late_write: tuple[int, int] | None = None
+        now_s = host.timeline.now_s
+        self.machine = host.sim.kinds.source(attempt_of(order), order.contract, now_s, LIMITS)
+        self._wake()
+
+    @property
+    def over(self) -> bool:
+        return self.machine.phase in (source.Phase.THAWED, source.Phase.RETIRED)
+
+    def connect(self, listener: TargetRun | None) -> None:
+        if listener is None or not listener.listens:
+            self.feed(source.Abort("LINK_CUT", "nobody listens"))
+            return
+        self.link = listener.link = SimLink(self.host.sim, self, listener)
+        if self.order.hands_over:
+            listener.arena = self.engine.arena
+        link = self.link
+        listener.host.after(0.0, lambda: listener.feed(target.LinkUp()) if link.open else None)
+        self.feed(source.Connected())
+
+    def record_in(self, data: bytes) -> None:
+        record = records.decode_record(data)
+        assert record is not None, "the simulation writes known records"
+        self.feed(source.event_of(record))
+
+    def feed(self, event: source.Event) -> None:
+        for command in self.machine.handle(event, self.host.timeline.now_s):
+            if self.host.ends_here("source"):
+                return
+            self._do(command)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.host.wake_at(self.machine.wake_at_s, lambda: self.feed(source.Deadline()))
+
+    def _do(self, command: source.Command) -> None:
+        self.host.tell("%s source: %s", self.order.move, type(command).__name__)
+        match command:
+            case source.TakeCut():
+                self.engine.hold(self.order.move, self._cut)
+            case source.Thaw():
+                if self._late_write is not None:
+                    at, before = self._late_write
+                    self.engine.arena.data[at] = before
+                self.engine.release(self.order.move)
+            case source.SendRecord(record):
+                if self.link is not None:
+                    self.link.send(self.link.at_target, record)
+            case source.Post(extents):
+                assert self.link is not None, "a post follows a connection"
+                self._write_late(extents)
+                self.link.post(extents)
+            case source.Sealed() | source.Failed():
+                self._answer(command)
+            case source.Fence():
+                self.engine.end()
+            case source.Release():
+                self.host.forget(self.engine)
+            case source.CloseLink():
+                if self.link is not None:
+                    self.link.cut("closed by the source")
+            case source.Report():
+                pass
+            case _:
+                assert_never(command)
+
+    def _write_late(self, extents: tuple[Extent, ...]) -> None:
+        """Fault 18: something writes although the session is frozen. Taken back where the session is to go on."""
+        if self.machine.phase is source.Phase.FROZEN and self.host.sim.trouble.chance("late-write"):
+            at = self.host.sim.rng.choice(extents).offset
+            self._late_write = (at, self.engine.arena.data[at])
+            self.engine.arena.data[at] ^= 1
+
+    def _cut(self) -> None:
+        engine = self.engine
+        if engine.ended:
+            return
+        manifest = manifest_at(engine.block)
+        digests = tuple(leaf_digests(engine.arena, LEAVES))
+        held_at_s = self.host.timeline.now_s - 0.001
+        self.feed(
+            source.CutTaken(manifest, digests, root(LAYOUT_DIGEST, digests), LAYOUT_DIGEST, engine.block, held_at_s)
+        )
+
+
+class TargetRun:
+    """Carries out what a target machine commands."""
+
+    def __init__(self, host: Host, order: Order) -> None:
+        self.host, self.order = host, order
+        self.arena = Arena()
+        self.link: SimLink | None = None
+        self.fenced = False
+        """Nothing lands any more."""
+        self.settled: Receipt | target.Failed | None = None
+        self.answer: Callable[[Receipt | target.Failed], None] | None = None
+        now_s = host.timeline.now_s
+        deadline_s = now_s + order.contract.completion_deadline_s
+        self.machine = host.sim.kinds.target(
+            attempt_of(order), CAPACITY, now_s, deadline_s, hands_over=order.hands_over, limits=LIMITS
+        )
+        host.wake_at(self.machine.wake_at_s, lambda: self.feed(target.Deadline()))
+
+    @property
+    def over(self) -> bool:
+        return self.machine.phase in (target.Phase.ACTIVE, target.Phase.DISCARDED)
+
+    @property
+    def listens(self) -> bool:
+        return self.host.alive and self.machine.phase is target.Phase.WAITING and self.link is None
+
+    def record_in(self, data: bytes) -> None:
+        record = records.decode_record(data)
+        assert record is not None, "the simulation writes known records"
+        self.feed(target.event_of(record))
+
+    def feed(self, event: target.Event) -> None:
+        for command in self.machine.handle(event, self.host.timeline.now_s):
+            if self.host.ends_here("target"):
+                return
+            self._do(command)
+
+    def _do(self, command: target.Command) -> None:
+        host = self.host
+        host.tell("%s target: %s", self.order.move, type(command).__name__)
+        match command:
+            case target.Digest(ticket, extents):
+                host.after(host.sim.rng.uniform(0.0005, 0.006), lambda: self._digest(ticket, extents))
+            case target.SendRecord(record):
+                if self.link is not None:
+                    self.link.send(self.link.at_source, record)
+            case target.ComputeRoot(_, digests):
+                computed = target.RootComputed(root(LAYOUT_DIGEST, digests), LAYOUT_DIGEST)
+                host.after(0.001, lambda: self.feed(computed))
+            case target.Prepared():
+                self._settle(make_receipt(self.order, command.manifest.block, command.source_root, command.target_root))
+            case target.Failed():
+                self._settle(command)
+            case target.Install(manifest, _, epoch):
+                host.install(self.order, epoch, self.arena, manifest.block)
+            case target.Discard(zero):
+                self.fenced = True
+                self._close()
+                if zero:
+                    self.arena.data[:] = bytes(CAPACITY)
+                host.release(self.order.move)
+            case target.CloseLink():
+                self._close()
+            case target.StopReceiving():
+                self.fenced = True
+            case _:
+                assert_never(command)
+
+    def _digest(self, ticket: int, extents: tuple[Extent, ...]) -> None:
+        digests = leaf_digests(self.arena, extents)
+        self.feed(target.LaneDone(ticket, tuple(zip(extents, digests, strict=True))))
+
+    def _close(self) -> None:
+        if self.link is not None:
+            link = self.link
+            # What was sent before the close still arrives: a closed socket delivers its last bytes.
+            self.host.after(0.02, lambda: link.cut("closed by the target"))
+
+    def _settle(self, said: Receipt | target.Failed) -> None:
+        self.settled = said
+        if self.answer is not None:
+            self.answer(said)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """What lies on the disk: `root` is what its writer claims."""
+
+    data: bytes
+    block: int
+    root: bytes
+
+
+class Images:
+    """The directory that all hosts share."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._stored: dict[str, StoredImage] = {}
+
+    def write(self, name: str, engine: Engine) -> StoredImage:
+        """Raises `NoCapacity` where the disk is full; may store less than it says."""
+        if self._sim.trouble.chance("image-fails"):
+            raise NoCapacity("no space is left on the device")
+        data = bytes(engine.arena.data)
+        image = StoredImage(data, engine.block, state_root(engine.arena))
+        torn = self._sim.trouble.chance("image-torn")
+        self._stored[name] = StoredImage(data[:-WITHHELD_BYTES], image.block, image.root) if torn else image
+        return image
+
+    def read(self, name: str) -> StoredImage:
+        """Raises `Corrupt` where it is not what was written."""
+        image = self._stored[name]
+        if len(image.data) != CAPACITY or state_root(Arena(image.data)) != image.root:
+            raise Corrupt(f"image {name} is not what was written")
+        return image
+
+
+def make_receipt(order: Order, block: int, source_root: bytes, target_root: bytes) -> Receipt:
+    """A receipt with what the hand-over machine reads; the rest is filled in plainly."""
+    return Receipt(
+        id=ReceiptId(f"r-{order.move}"),
+        move=order.move,
+        session=order.session,
+        epoch=order.after.epoch,
+        mode=order.mode,
+        transport="simulated",
+        source=order.source or "image",
+        target=order.target or "image",
+        tier=Tier.T0,
+        source_plan="p",
+        target_plan="p",
+        qualification=None,
+        block=block,
+        layout=LAYOUT_DIGEST.hex(),
+        source_root=source_root.hex(),
+        target_root=target_root.hex(),
+        leaf_count=SEGMENTS,
+        state_bytes=CAPACITY,
+        bytes_moved=CAPACITY,
+        rounds=1,
+        pause_s=0.0,
+        duration_s=0.0,
+        made_at_s=0.0,
+        made_by=HostId("simulated"),
+    )
