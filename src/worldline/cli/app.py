@@ -49,6 +49,10 @@ image = App(name="image", help="Images of parked sessions, checked offline.")
 image.command("worldline.cli.image:verify", name="verify")
 app.command(image)
 
+capacity = App(name="capacity", help="The maths behind the decisions.")
+capacity.command("worldline.cli.capacity:check", name="check")
+app.command(capacity)
+
 
 def run(argv: list[str]) -> int:
     """Runs the command line `argv`. An error of ours becomes its sentence and exit code; any other is a fault of
