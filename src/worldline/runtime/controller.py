@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -52,6 +52,7 @@ from worldline.runtime.messages import (
     Snapshot,
     Subscribe,
     ToController,
+    VerbRequest,
 )
 from worldline.runtime.rpc import Server, serve
 from worldline.runtime.rpc_peer import Peer
@@ -66,8 +67,6 @@ SABOTAGE_WAIT_S = 10.0
 KEY_LENGTH_MAX = 200
 ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 ID_LENGTH = 10
-
-VerbRequest: TypeAlias = OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,11 @@ from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.handoff import Handoff
 from worldline.control.order import SIDE_OF, Call, Command, Event, JournalPhase, Order, Side
-from worldline.errors import Fact, HostGone, Unauthenticated, UnknownMove, UnknownSession, WorldlineError
+from worldline.errors import HostGone, Unauthenticated, UnknownMove, UnknownSession, WorldlineError
 from worldline.runtime import messages as wire
 from worldline.runtime.controller_book import Book, with_receipt
 from worldline.runtime.controller_hosts import HostLink
+from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move, SessionSpec
 from worldline.runtime.store import Change, Owner
 from worldline.schema.ids import Epoch, HostId
@@ -172,7 +173,7 @@ class OrderRun:
                 return Call.AWAIT_PREPARED, wire.AwaitPrepared(order.move), Answer(Receipt, words.TargetPrepared), 0.0
             case words.WriteImage(image):
                 write = wire.WriteImage(order.move, order.session, order.epoch, image)
-                return Call.WRITE_IMAGE, write, Answer(wire.ImageWritten, _image_written), 0.0
+                return Call.WRITE_IMAGE, write, Answer(Receipt, words.ImageWritten), 0.0
             case words.LoadImage(image):
                 return Call.LOAD_IMAGE, self._load(image), Answer(Receipt, words.TargetPrepared), 0.0
             case words.Activate(epoch, delay_s):
@@ -267,7 +268,7 @@ class OrderRun:
         facts = command.facts
         move = replace(self.move, phase=str(command.phase), story=self._story())
         if command.phase is JournalPhase.ABORTED:
-            move = replace(move, error={"code": facts["code"], "sentence": facts["sentence"], "facts": {}})
+            move = replace(move, error=ErrorRecord(str(facts["code"]), str(facts["sentence"]), {}))
         if command.phase is JournalPhase.DONE:
             move = replace(move, outcome=str(facts["outcome"]), ended_at_s=self._clock.wall_s())
         self.move = move
@@ -316,7 +317,7 @@ class OrderRun:
         self.move = replace(
             self.move,
             outcome=str(finish.outcome),
-            error=self.move.error if error is None else _record(error),
+            error=self.move.error if error is None else ErrorRecord(error.code, error.sentence, dict(error.facts)),
             story=self._story() + ([] if finish.note is None else [finish.note]),
             ended_at_s=self._clock.wall_s(),
         )
@@ -362,21 +363,11 @@ def _source_sealed(sealed: wire.SourceSealed) -> Event:
     )
 
 
-def _image_written(written: wire.ImageWritten) -> Event:
-    return words.ImageWritten(written.receipt)
-
-
 def _failed(call: Call, error: WorldlineError) -> Event:
     return words.PeerFailed(call, error.code, error.sentence, dict(error.facts))
 
 
 def _check_signer(answer: object, link: HostLink) -> None:
     """Raises `Unauthenticated` for a receipt that does not name the key under which its host is recorded."""
-    receipt = answer.receipt if isinstance(answer, wire.ImageWritten) else answer
-    if isinstance(receipt, Receipt) and link.facts is not None and receipt.signer != link.facts.signer:
+    if isinstance(answer, Receipt) and link.facts is not None and answer.signer != link.facts.signer:
         raise Unauthenticated(f"host {link.id} answered with a receipt under a key that is not its own", host=link.id)
-
-
-def _record(failure: words.Failure) -> dict[str, object]:
-    facts: dict[str, Fact] = dict(failure.facts)
-    return {"code": failure.code, "sentence": failure.sentence, "facts": facts}

@@ -284,7 +284,7 @@ class Moves:
         self._outgoing[order.move] = Outgoing(run, order.session)
         return await asyncio.shield(run.sealed)
 
-    async def _write_image(self, order: wire.WriteImage) -> wire.ImageWritten:
+    async def _write_image(self, order: wire.WriteImage) -> Receipt:
         known = self._outgoing.get(order.move)
         if known is not None and isinstance(known.departure, ImageDeparture):
             return await asyncio.shield(known.departure.written)

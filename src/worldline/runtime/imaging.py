@@ -20,7 +20,7 @@ from worldline.errors import BadValue, Internal, PlanMismatch, StaleEpoch, State
 from worldline.runtime.host_engine import Cut, Engine
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
-from worldline.runtime.messages import ImageWritten, LoadImage, SessionFailed, WriteImage
+from worldline.runtime.messages import LoadImage, SessionFailed, WriteImage
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.layout import Extent
 from worldline.schema.plan import Plan
@@ -64,7 +64,7 @@ class ImageDeparture:
     def __init__(self, order: WriteImage, session: HostedSession, tools: ImageTools) -> None:
         self.order = order
         self.session = session
-        self.written: asyncio.Future[ImageWritten] = asyncio.get_running_loop().create_future()
+        self.written: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._tools = tools
         self._began_at_s = tools.clock.monotonic_s()
         self._ended = False
@@ -116,7 +116,7 @@ class ImageDeparture:
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    async def _written(self) -> ImageWritten:
+    async def _written(self) -> Receipt:
         order, who, plan = self.order, self.session.identity, self.session.built.plan
         cut = await self.session.do(lambda engine: engine.cut())
         identity = images.Identity(
@@ -131,7 +131,7 @@ class ImageDeparture:
         digested = Digested(cut.manifest, cut.digests)
         await asyncio.to_thread(images.write_image, self._path, identity, digested, self.session.engine.arena)
         log.info("session %s epoch %d move %s: image %s written", who.session, who.epoch, order.move, order.image)
-        return ImageWritten(self._receipt(cut), cut.number)
+        return self._receipt(cut)
 
     def _receipt(self, cut: Cut) -> Receipt:
         order, now_s = self.order, self._tools.clock.monotonic_s()

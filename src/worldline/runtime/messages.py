@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from worldline.runtime.error_record import ErrorRecord
 from worldline.schema.contract import Contract
 from worldline.schema.plan import Plan, Qualification
 from worldline.schema.receipt import Mode, Receipt
@@ -34,9 +35,7 @@ class SessionSpec(msgspec.Struct, frozen=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True):
-    """One host as it describes itself. `plans` holds the plans of the worlds it has built so far, by world and
-    options key.
-    """
+    """One host as it describes itself."""
 
     host: str
     pid: int
@@ -59,7 +58,7 @@ class SessionFacts(msgspec.Struct, frozen=True):
     spec: SessionSpec
     block: int
     number: int
-    """The last action number applied; 0 before the first. Block and number are equal unless a text world skips."""
+    """The last action number applied; 0 before the first."""
     frame: int
     state_bytes: int
     frozen: bool
@@ -194,8 +193,8 @@ class Thaw(Message, frozen=True):
 
 
 class WriteImage(Message, frozen=True):
-    """-> `ImageWritten`. Freezes at a boundary, writes and fsyncs a verified image, stays frozen until `Retire` or
-    `Thaw`.
+    """-> `Receipt`, with the image as its target. Freezes at a boundary, writes and fsyncs a verified image, stays
+    frozen until `Retire` or `Thaw`.
     """
 
     move: str
@@ -203,13 +202,6 @@ class WriteImage(Message, frozen=True):
     epoch: int
     image: str
     """A file name, no path; the host knows the directory."""
-
-
-class ImageWritten(Message, frozen=True):
-    """`receipt` has the image as its target."""
-
-    receipt: Receipt
-    number: int
 
 
 class LoadImage(Message, frozen=True):
@@ -373,6 +365,9 @@ class CloseRequest(Message, frozen=True):
     session: str
 
 
+VerbRequest: TypeAlias = OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest
+
+
 class SabotageRequest(Message, frozen=True):
     """-> None. See `FlipBit`."""
 
@@ -426,7 +421,7 @@ class Keyed(Message, frozen=True):
     """
 
     key: str
-    verb: OpenRequest | MoveRequest | ParkRequest | ResumeRequest | CloseRequest
+    verb: VerbRequest
 
 
 class Qualify(Message, frozen=True):
@@ -479,9 +474,9 @@ class Move(Message, frozen=True):
     target: str | None
     phase: str
     outcome: str | None
-    """`done`, `refused`, or None while it runs."""
-    error: dict[str, object] | None
-    """`code`, `sentence`, `facts` of the refusal."""
+    """`done`, `refused`, `lost`, or None while it runs."""
+    error: ErrorRecord | None
+    """Why it was refused."""
     receipt: Receipt | None
     story: list[str]
     """What happened, a line each, for people."""
@@ -536,25 +531,8 @@ ToHost: TypeAlias = (
     | Detach
     | Act
 )
-FromHost: TypeAlias = (
-    HostFacts
-    | Plan
-    | SessionFacts
-    | Endpoint
-    | SourceSealed
-    | Receipt
-    | ImageWritten
-    | Progress
-    | SessionFailed
-    | Rejected
-    | Block
-)
 ToController: TypeAlias = (
-    OpenRequest
-    | MoveRequest
-    | ParkRequest
-    | ResumeRequest
-    | CloseRequest
+    VerbRequest
     | SabotageRequest
     | ListSessions
     | ListHosts

@@ -26,7 +26,8 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from worldline.errors import Fact, Internal, Malformed, TimedOut, Unavailable, WorldlineError, from_record
+from worldline.errors import Internal, Malformed, TimedOut, Unavailable, WorldlineError
+from worldline.runtime.error_record import ErrorRecord
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 OUTGOING_BYTES_MAX = 128 * 1024 * 1024
@@ -50,14 +51,6 @@ class Kind(IntEnum):
     ANSWER = 2
     ERROR = 3
     NOTICE = 4
-
-
-class ErrorRecord(msgspec.Struct, frozen=True):
-    """Body of an error frame."""
-
-    code: str
-    sentence: str
-    facts: dict[str, Fact]
 
 
 OnMessage: TypeAlias = "Callable[[Peer, Any], Awaitable[object]]"
@@ -196,10 +189,11 @@ class Peer:
         try:
             kind, answer = Kind.ANSWER, msgspec.msgpack.encode(await self._handle(body))
         except WorldlineError as error:
-            kind, answer = Kind.ERROR, msgspec.msgpack.encode(error.to_record())
+            kind, answer = Kind.ERROR, msgspec.msgpack.encode(ErrorRecord.of(error))
         except Exception as error:  # the root of this request's task
             log.exception("a request failed for a reason of ours")
-            kind, answer = Kind.ERROR, msgspec.msgpack.encode(Internal(f"{type(error).__name__}: {error}").to_record())
+            told = ErrorRecord.of(Internal(f"{type(error).__name__}: {error}"))
+            kind, answer = Kind.ERROR, msgspec.msgpack.encode(told)
         finally:
             self._requests.release()
         with contextlib.suppress(Unavailable):  # the caller is gone; what was done stays done
@@ -231,8 +225,7 @@ class Peer:
             if kind is Kind.ANSWER:
                 future.set_result(decoder.decode(body))
             else:
-                record = msgspec.msgpack.decode(body, type=ErrorRecord)
-                future.set_exception(from_record(record.code, record.sentence, record.facts))
+                future.set_exception(msgspec.msgpack.decode(body, type=ErrorRecord).to_error())
         except msgspec.DecodeError as error:
             future.set_exception(Malformed(f"an answer that is not what was asked for: {error}"))
 

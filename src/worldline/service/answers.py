@@ -9,19 +9,12 @@ import msgspec
 from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
-from worldline.errors import Fact, Internal, WorldlineError
+from worldline.errors import Internal, WorldlineError
+from worldline.runtime.error_record import ErrorRecord
 
 JSON = "application/json"
 
 log = logging.getLogger(__name__)
-
-
-class ErrorRecord(msgspec.Struct, frozen=True):
-    """An error as it crosses HTTP."""
-
-    code: str
-    sentence: str
-    facts: dict[str, Fact]
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
@@ -35,8 +28,7 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Response:
 
 
 def error_answer(error: WorldlineError) -> Response:
-    record = ErrorRecord(error.code, error.sentence, dict(error.facts))
-    return json_answer(ErrorAnswer(record), error.http_status)
+    return json_answer(ErrorAnswer(ErrorRecord.of(error)), error.http_status)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from worldline.errors import ControllerGone, Internal, TimedOut, from_record
+from worldline.errors import ControllerGone, Internal, TimedOut
 from worldline.runtime.messages import Host, Move, Session, Signer
 from worldline.schema.contract import Contract
 from worldline.schema.plan import Qualification
@@ -260,7 +260,7 @@ def _raise(response: httpx.Response) -> None:
         error = msgspec.json.decode(response.content, type=ErrorAnswer).error
     except (msgspec.DecodeError, json.JSONDecodeError):
         raise Internal(f"the gateway answered {response.status_code} without a reason") from None
-    raise from_record(error.code, error.sentence, error.facts)
+    raise error.to_error()
 
 
 def _quote(name: str) -> str:

@@ -88,7 +88,7 @@ class Metrics:
         self._ended[move.id] = None
         while len(self._ended) > ENDED_KEPT:
             del self._ended[next(iter(self._ended))]
-        code = "" if move.error is None else str(move.error["code"])
+        code = "" if move.error is None else move.error.code
         self._moves.labels(move.mode, move.transport, move.outcome, code).inc()
         if move.receipt is not None:
             self._pause.labels(move.mode, move.transport).observe(move.receipt.pause_s)

@@ -74,7 +74,7 @@ def document() -> dict[str, Any]:
     types: set[Any] = {ErrorAnswer}
     types |= {kind for op in OPERATIONS for kind in (op.body, op.answer) if kind is not None}
     ordered = sorted(types, key=repr)
-    schemas, components = msgspec.json.schema_components(ordered, schema_hook=_any, ref_template=REF)
+    schemas, components = msgspec.json.schema_components(ordered, ref_template=REF)
     schema_of = dict(zip(ordered, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -123,12 +123,6 @@ def _responses(operation: Operation, schema_of: Mapping[Any, dict[str, Any]]) ->
         for status, text in MEANING.items()
     }
     return {str(int(operation.status)): done, **errors}
-
-
-def _any(kind: type) -> dict[str, Any]:
-    """`object`, as among the facts of an error in the journal: any JSON."""
-    assert kind is object
-    return {"description": "Any JSON."}
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,6 @@ STEP_WAIT_S = 120.0
 STEP_KEYS_MAX = 1024
 SEED_MAX = 2**63 - 1
 
-VerbRequest = wire.OpenRequest | wire.MoveRequest | wire.ParkRequest | wire.ResumeRequest | wire.CloseRequest
 T = TypeVar("T", Session, Move)
 
 
@@ -198,7 +197,7 @@ class VerbPaths:
         await self._gateway.ask(wire.Qualify(qualification), None, READ_WAIT_S)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    async def _once(self, request: Request, verb: VerbRequest, answer: type[T]) -> T:
+    async def _once(self, request: Request, verb: wire.VerbRequest, answer: type[T]) -> T:
         key = request.headers.get("idempotency-key")
         message = verb if key is None else wire.Keyed(key, verb)
         return await self._gateway.ask(message, answer, VERB_WAIT_S)

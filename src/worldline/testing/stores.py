@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation, Owner, Store
 from worldline.schema.contract import Contract, Tier
@@ -161,9 +162,7 @@ class StoreSuite:
         for phase in ("BEGUN", "PREPARED"):
             await store.journal(a_move(phase=phase))
         await store.journal(a_move("m2", phase="BEGUN"))
-        last = replace(
-            a_move(phase="ABORTED", outcome="refused"), error={"code": "CORRUPT", "sentence": "x", "facts": {}}
-        )
+        last = replace(a_move(phase="ABORTED", outcome="refused"), error=ErrorRecord("CORRUPT", "x", {}))
         await store.journal(last)
         assert await store.move("m1") == last
         assert [move.id for move in await store.open_moves()] == ["m2"]

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta
 
-from worldline.errors import BadValue, Fact, Malformed, WorldlineError, from_record
+from worldline.errors import BadValue, Malformed, WorldlineError
 from worldline.schema.ids import Epoch, MoveId, SessionId, check_name
 from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
@@ -129,9 +129,6 @@ class Refused:
     def of(cls, error: WorldlineError) -> Refused:
         return cls(error.code, error.sentence[:SENTENCE_CHARS_MAX])
 
-    def to_error(self, **facts: Fact) -> WorldlineError:
-        return from_record(self.code, self.sentence, facts)
-
 
 @dataclass(frozen=True, slots=True)
 class Abort:
@@ -140,13 +137,6 @@ class Abort:
     TYPE: ClassVar[RecordType] = RecordType.ABORT
     code: str
     sentence: str
-
-    @classmethod
-    def of(cls, error: WorldlineError) -> Abort:
-        return cls(error.code, error.sentence[:SENTENCE_CHARS_MAX])
-
-    def to_error(self, **facts: Fact) -> WorldlineError:
-        return from_record(self.code, self.sentence, facts)
 
 
 Record: TypeAlias = Hello | ManifestRecord | Chunk | Shared | RoundEnd | Digests | Seal | Prepared | Refused | Abort

@@ -264,7 +264,7 @@ async def test_a_host_that_comes_back_with_another_key_keeps_the_old_one_in_the_
 async def test_a_refused_move_leaves_the_session_where_it_was_with_the_reason_in_the_journal(hall):
     row = await hall.open(host="a")
     move = await hall.move(row.id, "b", fault="flip")
-    assert (move.outcome, move.error["code"]) == ("refused", Corrupt.code)
+    assert (move.outcome, move.error.code) == ("refused", Corrupt.code)
     assert await hall.describe(row.id) == row
     assert hall.holders(row.id) == ["a"]
     assert (await hall.move(row.id, "b")).outcome == "done"

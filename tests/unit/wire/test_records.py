@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unit.wire.records_by_chance import records
-from worldline.errors import Corrupt, Internal, Malformed
+from worldline.errors import Corrupt, Malformed
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll
 from worldline.schema.layout import SEGMENTS_MAX, Extent, Layout, Manifest, Placement, Segment, View
@@ -310,11 +310,8 @@ def test_an_optional_record_of_an_unknown_type_is_skipped():
 
 
 def test_a_refusal_carries_an_error_across():
-    error = Refused.of(Corrupt("x" * 10_000, leaf=3)).to_error(move="m")
-    assert isinstance(error, Corrupt)
-    assert len(error.sentence) == SENTENCE_CHARS_MAX
-    assert error.facts == {"move": "m"}
-    assert isinstance(Abort("NO_SUCH_CODE", "why").to_error(), Internal)
+    refused = Refused.of(Corrupt("x" * 10_000, leaf=3))
+    assert decode_record(encode(refused)) == Refused("CORRUPT", "x" * SENTENCE_CHARS_MAX)
 
 
 def test_a_sentence_of_the_widest_characters_fits_its_record():
