@@ -130,6 +130,7 @@ class HostedSession:
             await self._thread.do(self.engine.close)
             self._thread.join()
         self._watchers.clear()
+        self._recent.clear()  # a move that ended is remembered, and its session with it: not its pictures
 
     @property
     def closed(self) -> bool:

@@ -92,6 +92,7 @@ async def test_a_closed_session_has_no_thread_and_no_arena_and_gives_nothing_awa
     await session.close()
     await session.close()
     assert arena.closed
+    assert not session._recent, "its pictures: ended moves, and their sessions with them, are remembered by the hundred"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("engine-walk")]
     with pytest.raises(SessionClosed):
         await session.hold("m1")
