@@ -409,7 +409,7 @@ async def test_a_call_of_a_move_that_was_called_off_begins_nothing(stage):
     with pytest.raises(StaleEpoch, match="called off"):
         await stage.call("a", wire.RunSource(move, "walk", 1, Mode.FREEZE, endpoint), wire.SourceSealed)
     with pytest.raises(StaleEpoch, match="called off"):
-        await stage.call("a", wire.WriteImage(move, "walk", 1, "late.image"), wire.ImageWritten)
+        await stage.call("a", wire.WriteImage(move, "walk", 1, "late.image"), wire.Receipt)
     (facts,) = (found for found in (await stage.facts("a")).sessions if found.session == "walk")
     assert not facts.frozen
     await stage.move("walk", "b", "tcp")
