@@ -21,6 +21,7 @@ from worldline.errors import HostGone, Unauthenticated, UnknownMove, UnknownSess
 from worldline.runtime import messages as wire
 from worldline.runtime.controller_book import Book, with_receipt
 from worldline.runtime.controller_hosts import HostLink
+from worldline.runtime.driver import next_event
 from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move, SessionSpec
 from worldline.runtime.store import Change, Owner
@@ -134,14 +135,7 @@ class OrderRun:
         return self._finish
 
     async def _next(self) -> Event:
-        wake_at_s = self._machine.wake_at_s
-        if wake_at_s is None:
-            return await self._events.get()
-        try:
-            async with asyncio.timeout(max(0.0, wake_at_s - self._clock.monotonic_s())):
-                return await self._events.get()
-        except TimeoutError:
-            return words.DeadlinePassed()
+        return await next_event(self._events, self._machine.wake_at_s, words.DeadlinePassed(), self._clock)
 
     async def _execute(self, command: Command, calls: asyncio.TaskGroup) -> None:
         match command:

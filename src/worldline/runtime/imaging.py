@@ -17,6 +17,7 @@ from pathlib import Path
 from worldline.clock import Clock
 from worldline.control.admission import check_plans
 from worldline.errors import BadValue, Internal, PlanMismatch, StaleEpoch, StateLost, WorldlineError
+from worldline.runtime.driver import refuse
 from worldline.runtime.host_engine import Cut, Engine
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
@@ -106,13 +107,7 @@ class ImageDeparture:
         except BaseException as error:
             self._ended = True
             self.session.release(self.order.move)
-            told = (
-                error if isinstance(error, WorldlineError) else Internal(f"the image was not written: {error!r}"[:1000])
-            )
-            if not isinstance(error, WorldlineError):
-                log.exception("session %s move %s: the image was not written", self.order.session, self.order.move)
-            self.written.set_exception(told)
-            self.written.exception()  # seen, also where the controller that asked is gone
+            refuse(self.written, _told(error, self.order, "the image was not written"))
             if isinstance(error, asyncio.CancelledError):
                 raise
 
@@ -218,13 +213,7 @@ class ImageArrival:
             self._ended = True
             self._thread.join()
             self._tools.on_gone(self.order.move)
-            told = (
-                error if isinstance(error, WorldlineError) else Internal(f"the image was not loaded: {error!r}"[:1000])
-            )
-            if not isinstance(error, WorldlineError):
-                log.exception("session %s move %s: the image was not loaded", self.order.session, self.order.move)
-            self.receipt.set_exception(told)
-            self.receipt.exception()  # seen, also where nobody asks any more
+            refuse(self.receipt, _told(error, self.order, "the image was not loaded"))
             if isinstance(error, asyncio.CancelledError):
                 raise
 
@@ -293,3 +282,11 @@ class ImageArrival:
             ),
             self._tools.signing,
         )
+
+
+def _told(error: BaseException, order: WriteImage | LoadImage, what: str) -> WorldlineError:
+    """What the controller hears: the error itself, or `Internal` for one that is not of `worldline.errors`."""
+    if isinstance(error, WorldlineError):
+        return error
+    log.error("session %s move %s: %s", order.session, order.move, what, exc_info=error)
+    return Internal(f"{what}: {error!r}"[:1000])

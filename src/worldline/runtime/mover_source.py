@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import assert_never
 
 from worldline.clock import Clock
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError, from_record
 from worldline.migration import source as words
 from worldline.migration.attempt import Attempt
+from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Cut
 from worldline.runtime.hosting import HostedSession
 from worldline.runtime.messages import Progress, RunSource, SourceSealed
@@ -71,7 +72,7 @@ class SourceRun:
         self._machine = words.SourceMachine(attempt, session.identity.spec.contract, self._started_at_s)
         self._events: asyncio.Queue[words.Event | Trouble] = asyncio.Queue()
         self._outbox: Outbox | None = None
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = SideWork(self._work_failed)
         self._cutting: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._drive(), name=f"source-{order.move}")
 
@@ -79,10 +80,6 @@ class SourceRun:
     def over(self) -> bool:
         """Thawed or retired, and nothing of it is still at work."""
         return self._task.done()
-
-    @property
-    def story(self) -> tuple[str, ...]:
-        return self._machine.story
 
     async def thaw(self, code: str, sentence: str) -> None:
         """The attempt is off: when this returns, the session plays. Does nothing after the end."""
@@ -112,11 +109,11 @@ class SourceRun:
 
     async def _drive(self) -> None:
         try:
-            self._spawn(self._connect())
+            self._work.spawn(self._connect())
             while not self._finished():
                 await self._carry_out(await self._next())
         except BaseException as error:
-            self._answer_failure(Internal(f"the source's driver ended: {error!r}"))
+            refuse(self.sealed, Internal(f"the source's driver ended: {error!r}"))
             if self._machine.phase not in _SEALED:
                 self.session.release(self.order.move)
             if not isinstance(error, asyncio.CancelledError):
@@ -130,13 +127,7 @@ class SourceRun:
         return ended and (self._cutting is None or self._cutting.done()) and self._events.empty()
 
     async def _next(self) -> words.Event | Trouble:
-        wake_at_s = self._machine.wake_at_s
-        wait_s = None if wake_at_s is None else max(wake_at_s - self._tools.clock.monotonic_s(), 0.0)
-        try:
-            async with asyncio.timeout(wait_s):
-                return await self._events.get()
-        except TimeoutError:
-            return words.Deadline()
+        return await next_event(self._events, self._machine.wake_at_s, words.Deadline(), self._tools.clock)
 
     async def _carry_out(self, event: words.Event | Trouble) -> None:
         if isinstance(event, Trouble):
@@ -156,7 +147,7 @@ class SourceRun:
     async def _do(self, command: words.Command) -> None:
         match command:
             case words.TakeCut():
-                self._cutting = self._spawn(self._take_cut())
+                self._cutting = self._work.spawn(self._take_cut())
             case words.Thaw():
                 self.session.release(self.order.move)
             case words.SendRecord(record):
@@ -170,7 +161,7 @@ class SourceRun:
             case words.Sealed():
                 self._answer_sealed(command)
             case words.Failed(code, sentence, facts):
-                self._answer_failure(from_record(code, sentence, facts))
+                refuse(self.sealed, from_record(code, sentence, facts))
             case words.CloseLink():
                 await self._close_link()
             case words.Fence():
@@ -182,10 +173,10 @@ class SourceRun:
                 assert_never(command)
 
     async def _wind_up(self) -> None:
-        for task in self._work:
+        for task in self._work.tasks:
             task.cancel()
-        if self._work:
-            await asyncio.wait(self._work)
+        if self._work.tasks:
+            await asyncio.wait(self._work.tasks)
         await self._close_link()
 
     # ---- effects
@@ -269,22 +260,9 @@ class SourceRun:
                 )
             )
 
-    def _answer_failure(self, error: WorldlineError) -> None:
-        if not self.sealed.done():
-            self.sealed.set_exception(error)
-            self.sealed.exception()  # seen, also where the controller that asked is gone
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work_done)
-        return task
-
-    def _work_done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
-            self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
+    def _work_failed(self, error: BaseException) -> None:
+        log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
+        self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
 
 
 def _cut_taken(cut: Cut, asked_at_s: float) -> words.CutTaken:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -23,6 +23,7 @@ from worldline.clock import Clock
 from worldline.errors import Internal, LinkCut, WorldlineError, from_record
 from worldline.migration import target as words
 from worldline.migration.attempt import Attempt
+from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Engine
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_worlds import Built
@@ -91,7 +92,7 @@ class TargetAttempt:
         self._handed_over: HandedOver | None = None
         self._proof: words.Prepared | None = None
         self._hosted: asyncio.Future[HostedSession] = asyncio.get_running_loop().create_future()
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = SideWork(self._work_failed)
         self._receiving: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._drive(), name=f"target-{order.move}")
 
@@ -99,10 +100,6 @@ class TargetAttempt:
     def over(self) -> bool:
         """Activated or discarded."""
         return self._task.done()
-
-    @property
-    def story(self) -> tuple[str, ...]:
-        return self._machine.story
 
     async def activate(self, epoch: int) -> HostedSession:
         """The session, ready to `start`, as owner of `epoch`. The caller has checked that the attempt is PREPARED."""
@@ -130,27 +127,21 @@ class TargetAttempt:
 
     async def _drive(self) -> None:
         try:
-            self._receiving = self._spawn(self._receive())
+            self._receiving = self._work.spawn(self._receive())
             while self._machine.phase not in (words.Phase.ACTIVE, words.Phase.DISCARDED):
                 await self._carry_out(await self._next())
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 log.exception("move %s: the target's driver failed", self.order.move)
             await self._discard(zero=self._ground.arena is not None)
-            self._fail(Internal(f"the target's driver ended: {error!r}"))
+            refuse(self.receipt, Internal(f"the target's driver ended: {error!r}"))
             raise
         finally:
             await self._end_work()
             await self._ground.listener.close()
 
     async def _next(self) -> words.Event:
-        wake_at_s = self._machine.wake_at_s
-        wait_s = None if wake_at_s is None else max(wake_at_s - self._tools.clock.monotonic_s(), 0.0)
-        try:
-            async with asyncio.timeout(wait_s):
-                return await self._events.get()
-        except TimeoutError:
-            return words.Deadline()
+        return await next_event(self._events, self._machine.wake_at_s, words.Deadline(), self._tools.clock)
 
     async def _carry_out(self, event: words.Event) -> None:
         try:
@@ -167,7 +158,7 @@ class TargetAttempt:
     async def _do(self, command: words.Command) -> None:
         match command:
             case words.Digest(ticket, extents):
-                self._spawn(self._digest(ticket, extents))
+                self._work.spawn(self._digest(ticket, extents))
             case words.SendRecord(record):
                 if self._outbox is not None:
                     self._outbox.put_record(records.encode(record))
@@ -176,9 +167,9 @@ class TargetAttempt:
                 self._events.put_nowait(words.RootComputed(root(layout, digests), layout))
             case words.Prepared():
                 self._proof = command
-                self._spawn(self._answer(command))
+                self._work.spawn(self._answer(command))
             case words.Failed(code, sentence, facts):
-                self._fail(from_record(code, sentence, facts))
+                refuse(self.receipt, from_record(code, sentence, facts))
             case words.Install(epoch=epoch):
                 await self._come_into_force(epoch)
             case words.Discard(zero):
@@ -245,12 +236,12 @@ class TargetAttempt:
             receipt = self._make_receipt(proof)
         except WorldlineError as error:
             log.warning("move %s: proven, but not installed: %s", self.order.move, error)
-            self._fail(error)
+            refuse(self.receipt, error)
             self._events.put_nowait(words.DiscardIn())
             return
         except Exception as error:  # the world's own code runs here, and its failure is the move's, not this host's
             log.exception("move %s: the world did not take the state over", self.order.move)
-            self._fail(Internal(f"the world did not take the state over: {error!r}"[:1000]))
+            refuse(self.receipt, Internal(f"the world did not take the state over: {error!r}"[:1000]))
             self._events.put_nowait(words.DiscardIn())
             return
         if not self.receipt.done():
@@ -348,25 +339,12 @@ class TargetAttempt:
     async def _end_work(self) -> None:
         """Waits for digests and installations at work, and for nothing else."""
         mine = asyncio.current_task()
-        waiting = [task for task in self._work if task is not mine]
+        waiting = [task for task in self._work.tasks if task is not mine]
         if self._receiving is not None:
             self._receiving.cancel()
         if waiting:
             await asyncio.wait(waiting)
 
-    def _fail(self, error: WorldlineError) -> None:
-        if not self.receipt.done():
-            self.receipt.set_exception(error)
-            self.receipt.exception()  # seen, also where nobody asks any more
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work_done)
-        return task
-
-    def _work_done(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("move %s at its target: %r", self.order.move, error, exc_info=error)
-            self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
+    def _work_failed(self, error: BaseException) -> None:
+        log.error("move %s at its target: %r", self.order.move, error, exc_info=error)
+        self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
