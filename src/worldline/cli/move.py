@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from worldline.cli.output import Shared, show
+from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import mode_of, move_text
 from worldline.service.client import Client
 
@@ -39,6 +39,7 @@ def move(
         Plants a fault, where the fleet allows it: flip, cut, kill-target, lie, late-write.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    doing = f"moving {session} to {host} (a host that never had this world builds its engine first)"
+    with Client(shared.url) as client, patience(doing):
         done = client.session(session).move(host, mode=mode_of(mode), transport=transport, fault=fault)
     return show(done, move_text(done), shared.json)

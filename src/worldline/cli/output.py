@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Annotated
 
 import msgspec
@@ -13,6 +15,8 @@ from cyclopts import Parameter
 from worldline.errors import WorldlineError
 
 URL = "http://127.0.0.1:8700"
+PATIENCE_S = 2.0
+PATIENCE_NEXT_S = 10.0
 
 
 @Parameter(name="*")
@@ -46,6 +50,26 @@ def progress(line: str) -> None:
     """One line of progress, for people."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+@contextmanager
+def patience(doing: str) -> Iterator[None]:
+    """Says on standard error what is being done, where it takes longer than people wait without a word."""
+    over = Event()
+
+    def tell() -> None:
+        waited_s, wait_s = 0.0, PATIENCE_S
+        while not over.wait(wait_s):
+            waited_s, wait_s = waited_s + wait_s, PATIENCE_NEXT_S
+            progress(f"{doing} ... {waited_s:.0f} s")
+
+    teller = Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
 
 
 def report_error(error: WorldlineError, as_json: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worldline.cli.output import Shared, show
+from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import session_text
 from worldline.service.client import Client
 
@@ -18,6 +18,6 @@ def park(session: str, *, shared: Shared | None = None) -> int:
         Its id.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with Client(shared.url) as client, patience(f"parking {session}"):
         facts = client.session(session).park()
     return show(facts, session_text(facts), shared.json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from worldline.cli.output import Shared, show
+from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import action_of
 from worldline.service.client import Client
 
@@ -40,7 +40,7 @@ def step(
     """
     shared = shared or Shared()
     wanted = [action_of(action) for action in actions or ("0",)] * repeat
-    with Client(shared.url) as client:
+    with Client(shared.url) as client, patience(f"stepping {session}"):
         blocks = client.session(session).step(*wanted, first=first, frames="jpeg" if frames_to else "none")
     if frames_to is not None:
         frames_to.mkdir(parents=True, exist_ok=True)

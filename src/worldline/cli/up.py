@@ -29,6 +29,7 @@ def up(
     dir: Path | None = None,
     memory: str | None = None,
     plan: Annotated[tuple[str, ...], Parameter(name="--plan", negative="")] = (),
+    world: Annotated[tuple[str, ...], Parameter(name="--world", negative="")] = (),
     faults: bool = True,
     check: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -50,6 +51,8 @@ def up(
     plan: str
         A host on another kernel plan, as HOST=CAPABILITY (default, avx2), like c=default; may be repeated. Under T0
         no session moves between it and the others.
+    world: str
+        A world of your own at module:factory that may be opened beside those of `worldline worlds`; may be repeated.
     faults: bool
         Accept planted faults and sabotage, for the page's panel and for trying things out.
     check: bool
@@ -65,11 +68,11 @@ def up(
     if check:
         with tempfile.TemporaryDirectory(prefix="worldline-check-") as folder:
             found = FleetPlan(
-                names, Path(folder), 0, faults=True, memory_bytes=memory_bytes, cpu_capabilities=capabilities
+                names, Path(folder), 0, True, memory_bytes=memory_bytes, worlds=world, cpu_capabilities=capabilities
             )
             return _check(found, json)
     found = FleetPlan(
-        names, dir or RUN_DIR, port, faults=faults, memory_bytes=memory_bytes, cpu_capabilities=capabilities
+        names, dir or RUN_DIR, port, faults, memory_bytes=memory_bytes, worlds=world, cpu_capabilities=capabilities
     )
     return _serve(found, json)
 
@@ -83,10 +86,11 @@ def _capability(pair: str) -> tuple[str, str]:
 
 def _serve(plan: FleetPlan, as_json: bool) -> int:
     over = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: either ends the start in the middle
     progress(f"starting a controller, a gateway and hosts {', '.join(plan.hosts)} ...")
     with Fleet.start(plan) as fleet:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: over.set())
         if as_json:
             print_json({"url": fleet.url, "hosts": list(plan.hosts), "dir": str(fleet.run_dir)})
         else:

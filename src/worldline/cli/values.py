@@ -85,7 +85,8 @@ def session_text(session: Session) -> str:
         ("contract", contract_text(session.contract)),
         ("actions", ", ".join(session.actions) or "token ids"),
     ]
-    optional = (("twin", session.twin), ("twin of", session.twin_of), ("image", session.image), ("move", session.move))
+    image = session.image and f"images/{session.image}, in the fleet's folder"
+    optional = (("twin", session.twin), ("twin of", session.twin_of), ("image", image), ("move", session.move))
     rows += [(name, value) for name, value in optional if value]
     rows += [("receipt", receipt) for receipt in session.receipts[-3:]]
     return "\n".join(f"{name:<9} {value}" for name, value in rows)

