@@ -39,8 +39,6 @@ class Limits:
     tail_bytes_min: int = MIB
     """The last chunks of a round halve down to this, so that little is left to digest when the last one lands."""
     leaves_max: int = 1_048_576
-    recheck_handed_over: bool = True
-    """Digest a handed-over arena whole after the freeze: what was read while the source could write proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ from worldline.migration.source_words import (
     Posted,
     PreparedIn,
     RefusedIn,
-    Release,
     Report,
     Retire,
     Sealed,
@@ -49,37 +48,6 @@ from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, format_seconds
 from worldline.wire import records
-
-__all__ = [
-    "TRANSITIONS",
-    "Abort",
-    "Attempt",
-    "CloseLink",
-    "Command",
-    "Connected",
-    "CutTaken",
-    "Deadline",
-    "DigestsIn",
-    "Event",
-    "Failed",
-    "Fence",
-    "Limits",
-    "LinkLost",
-    "Phase",
-    "Post",
-    "Posted",
-    "PreparedIn",
-    "RefusedIn",
-    "Release",
-    "Report",
-    "Retire",
-    "Sealed",
-    "SendRecord",
-    "SourceMachine",
-    "TakeCut",
-    "Thaw",
-    "event_of",
-]
 
 
 @dataclass(slots=True)
@@ -204,7 +172,7 @@ class SourceMachine:
                 return self._end(event.code, event.sentence, now_s)
             case Retire():
                 self._enter(Phase.RETIRED, "retired: the session is the target's", now_s)
-                return [Fence(), Release()]
+                return [Fence()]
             case Deadline():
                 return self._deadline(now_s)
             case _:

@@ -1,4 +1,4 @@
-"""What the source machine hears and says. Read `migration.source` first, which has all of it under its own name."""
+"""What the source machine hears and says. Its machine is `migration.source`."""
 
 from __future__ import annotations
 
@@ -60,10 +60,9 @@ class CutTaken:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """`Post` has ended: `nbytes` crossed the link, in `elapsed_s`."""
+    """`Post` has ended: `nbytes` crossed the link."""
 
     nbytes: int
-    elapsed_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +177,10 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """Forget the session: drop its arena and mapping. Only after `Fence`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fence:
-    """Join the engine's thread and fence the link: nothing of this side writes the arena any more."""
+    """Forget the session: fence the link, join the engine's thread, drop the mapping of its arena. Nothing of this side
+    writes the arena any more.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +188,7 @@ class CloseLink:
     """Fence the link; the session stays."""
 
 
-Command: TypeAlias = TakeCut | Thaw | SendRecord | Post | Report | Sealed | Failed | Release | Fence | CloseLink
+Command: TypeAlias = TakeCut | Thaw | SendRecord | Post | Report | Sealed | Failed | Fence | CloseLink
 
 
 # ---- which event may lead where

@@ -1,4 +1,4 @@
-"""What the target machine hears and says. Read `migration.target` first, which has all of it under its own name."""
+"""What the target machine hears and says. Its machine is `migration.target`."""
 
 from __future__ import annotations
 

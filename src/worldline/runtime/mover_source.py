@@ -17,8 +17,9 @@ from typing import assert_never
 
 from worldline.clock import Clock
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError, from_record
-from worldline.migration import source as words
+from worldline.migration import source_words as words
 from worldline.migration.attempt import Attempt
+from worldline.migration.source import SourceMachine, event_of
 from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Cut
 from worldline.runtime.hosting import HostedSession
@@ -69,7 +70,7 @@ class SourceRun:
         self._tools = tools
         self._started_at_s = tools.clock.monotonic_s()
         attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
-        self._machine = words.SourceMachine(attempt, session.identity.spec.contract, self._started_at_s)
+        self._machine = SourceMachine(attempt, session.identity.spec.contract, self._started_at_s)
         self._events: asyncio.Queue[words.Event | Trouble] = asyncio.Queue()
         self._outbox: Outbox | None = None
         self._work = SideWork(self._work_failed)
@@ -167,8 +168,6 @@ class SourceRun:
             case words.Fence():
                 await self._close_link()
                 await self.session.close()
-            case words.Release():
-                assert self.session.closed, "the arena is unmapped with its engine"
             case _:
                 assert_never(command)
 
@@ -202,7 +201,7 @@ class SourceRun:
                     raise Malformed("bytes landed at a source")
                 record = records.decode_record(event.data)
                 if record is not None:
-                    self._events.put_nowait(words.event_of(record))
+                    self._events.put_nowait(event_of(record))
         except WorldlineError as error:
             self._link_failed(error)
 
@@ -232,9 +231,7 @@ class SourceRun:
         self._events.put_nowait(_cut_taken(cut, asked_at_s))
 
     async def _post(self, link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
-        began_s = self._tools.clock.monotonic_s()
-        nbytes = await link.post(extents, deadline_s)
-        self._events.put_nowait(words.Posted(nbytes, self._tools.clock.monotonic_s() - began_s))
+        self._events.put_nowait(words.Posted(await link.post(extents, deadline_s)))
 
     async def _close_link(self) -> None:
         if self._outbox is not None:

@@ -21,8 +21,9 @@ from typing import Any, assert_never
 
 from worldline.clock import Clock
 from worldline.errors import Internal, LinkCut, WorldlineError, from_record
-from worldline.migration import target as words
+from worldline.migration import target_words as words
 from worldline.migration.attempt import Attempt
+from worldline.migration.target import TargetMachine, event_of
 from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Engine
 from worldline.runtime.host_handover import HandedOver
@@ -82,7 +83,7 @@ class TargetAttempt:
         self._deadline_at_s = self._began_at_s + order.spec.contract.completion_deadline_s
         self._frozen_at_s = self._began_at_s
         attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
-        self._machine = words.TargetMachine(
+        self._machine = TargetMachine(
             attempt, ground.capacity, self._began_at_s, self._deadline_at_s, hands_over=ground.arena is None
         )
         self._events: asyncio.Queue[words.Event] = asyncio.Queue()
@@ -209,7 +210,7 @@ class TargetAttempt:
         if isinstance(record, records.Seal):
             self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:
-            self._events.put_nowait(words.event_of(record))
+            self._events.put_nowait(event_of(record))
 
     def _link_failed(self, error: WorldlineError) -> None:
         if isinstance(error, LinkCut):

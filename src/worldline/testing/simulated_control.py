@@ -218,9 +218,9 @@ class Controller(Process):
         if not self.alive:
             return
         for session, row in self.rows.items():
-            host = row.owner.host
-            if host is not None and self.is_over(host, self.seen[host]):
-                self.doom(session, f"host {host} ended while the controller was away")
+            owner_host = row.owner.host
+            if owner_host is not None and self.is_over(owner_host, self.seen[owner_host]):
+                self.doom(session, f"host {owner_host} ended while the controller was away")
         self.settle_all()
         for host in self.sim.hosts.values():
             self.after(self.sim.rng.uniform(0.01, 0.1), lambda host=host: self.host_connected(host))  # type: ignore[misc]

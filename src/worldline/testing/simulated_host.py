@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from worldline.control.order import Order
 from worldline.errors import MoveInProgress, NoCapacity, StaleEpoch, UnknownMove, UnknownSession
-from worldline.migration import source, target
+from worldline.migration import source_words as source
+from worldline.migration import target_words as target
 from worldline.schema.ids import Epoch, HostId, SessionId
 from worldline.schema.receipt import Receipt
 from worldline.testing.simulated_moves import SourceRun, StoredImage, TargetRun, make_receipt
@@ -67,7 +68,8 @@ class Host(Process):
         super().end()
         for engine in self.engines.values():
             engine.end()
-        for run in (*self.sources.values(), *self.targets.values()):
+        runs: list[SourceRun | TargetRun] = [*self.sources.values(), *self.targets.values()]
+        for run in runs:
             if run.link is not None:
                 run.link.cut(f"host {self.name} ended")
         self._begin()

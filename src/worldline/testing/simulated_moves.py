@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, assert_never
 
 from worldline.control.order import Order
 from worldline.errors import Corrupt, NoCapacity
-from worldline.migration import source, target
+from worldline.migration import source_words as source
+from worldline.migration import target_words as target
 from worldline.migration.attempt import Attempt
+from worldline.migration.source import event_of as from_target
+from worldline.migration.target import event_of as from_source
 from worldline.schema.contract import Tier
 from worldline.schema.ids import HostId, ReceiptId
 from worldline.schema.layout import Extent
@@ -59,7 +62,7 @@ class SimLink:
         delay_s = 0.0
         for extent in extents:
             delay_s = self._deliver(self.at_target, lambda extent=extent: self._land(extent))  # type: ignore[misc]
-        posted = source.Posted(sum(extent.nbytes for extent in extents), delay_s)
+        posted = source.Posted(sum(extent.nbytes for extent in extents))
         self.at_source.host.after(delay_s, lambda: self.at_source.feed(posted) if self.open else None)
 
     def _land(self, extent: Extent) -> None:
@@ -124,7 +127,7 @@ class SourceRun:
     def record_in(self, data: bytes) -> None:
         record = records.decode_record(data)
         assert record is not None, "the simulation writes known records"
-        self.feed(source.event_of(record))
+        self.feed(from_target(record))
 
     def feed(self, event: source.Event) -> None:
         for command in self.machine.handle(event, self.host.timeline.now_s):
@@ -157,7 +160,6 @@ class SourceRun:
                 self._answer(command)
             case source.Fence():
                 self.engine.end()
-            case source.Release():
                 self.host.forget(self.engine)
             case source.CloseLink():
                 if self.link is not None:
@@ -215,7 +217,7 @@ class TargetRun:
     def record_in(self, data: bytes) -> None:
         record = records.decode_record(data)
         assert record is not None, "the simulation writes known records"
-        self.feed(target.event_of(record))
+        self.feed(from_source(record))
 
     def feed(self, event: target.Event) -> None:
         for command in self.machine.handle(event, self.host.timeline.now_s):

@@ -14,7 +14,8 @@ from worldline.control import order as words
 from worldline.control.handoff import Handoff
 from worldline.control.order import SIDE_OF, Call, JournalPhase, Order, Outcome, Side
 from worldline.errors import HostGone, TimedOut, UnknownMove, UnknownSession, WorldlineError
-from worldline.migration import source, target
+from worldline.migration import source_words as source
+from worldline.migration import target_words as target
 from worldline.schema.ids import HostId
 from worldline.schema.receipt import Receipt
 from worldline.testing.simulated_host import Host

@@ -64,7 +64,7 @@ def sealed(mode: Mode = Mode.FREEZE) -> s.SourceMachine:
     source = machine(mode)
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd"), 0.1)
-    source.handle(s.Posted(4000, 0.1), 0.2)
+    source.handle(s.Posted(4000), 0.2)
     assert source.phase is s.Phase.SEALED
     return source
 
@@ -78,7 +78,7 @@ def test_a_freeze_is_one_cut_that_is_not_thawed_then_everything_and_the_seal() -
     commands = source.handle(cut(7, *"abcd", held_at_s=0.05), 0.1)
     assert kinds(commands) == [records.ManifestRecord, s.Post]
     assert posted_extents(commands) == EXTENTS
-    commands = source.handle(s.Posted(4000, 0.2), 0.3)
+    commands = source.handle(s.Posted(4000), 0.3)
     assert kinds(commands) == [records.RoundEnd, records.Seal, s.Sealed]
     assert commands[0] == s.SendRecord(records.RoundEnd(1, 4000))
     assert commands[1] == s.SendRecord(records.Seal(b"root7", LAYOUT_DIGEST, 7, 7, 4, 1, held_us=250_000))
@@ -97,7 +97,7 @@ def test_a_leaf_is_dirty_unless_the_target_reported_the_digest_it_has_at_the_cut
     source = machine(contract=Contract(pause_bound_s=1.0))
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd"), 0.0)
-    assert kinds(source.handle(s.Posted(4000, 1.0), 1.0)) == [records.RoundEnd]
+    assert kinds(source.handle(s.Posted(4000), 1.0)) == [records.RoundEnd]
     # Leaf 1 was damaged on the way, of leaf 2 nothing was heard, leaf 3 was rewritten after it was sent.
     assert kinds(source.handle(reported(1, l0="a", l1="x", l3="d"), 1.0)) == [s.TakeCut]
     commands = source.handle(cut(2, *"abcD"), 1.1)
@@ -108,7 +108,7 @@ def test_a_leaf_that_was_torn_while_it_was_sent_is_clean_if_it_landed_as_it_is_n
     source = machine()
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd"), 0.0)
-    source.handle(s.Posted(4000, 0.1), 0.1)
+    source.handle(s.Posted(4000), 0.1)
     source.handle(reported(1, l0="A", l1="b", l2="c", l3="d"), 0.1)
     commands = source.handle(cut(2, *"Abcd"), 0.2)
     assert kinds(commands) == [records.ManifestRecord, records.Seal, s.Sealed]
@@ -127,7 +127,7 @@ def test_a_report_of_an_earlier_round_is_dropped() -> None:
     source = machine()
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd"), 0.0)
-    source.handle(s.Posted(4000, 1.0), 1.0)
+    source.handle(s.Posted(4000), 1.0)
     source.handle(reported(1, l0="a", l1="b"), 1.0)
     assert kinds(source.handle(cut(2, *"abcd"), 1.1)) == [s.Thaw, records.ManifestRecord, s.Post]
     assert source.handle(reported(1, l2="c", l3="d"), 1.2) == []
@@ -138,15 +138,15 @@ def test_a_round_ends_once() -> None:
     source = machine()
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd"), 0.0)
-    assert kinds(source.handle(s.Posted(4000, 1.0), 1.0)) == [records.RoundEnd]
-    assert source.handle(s.Posted(4000, 1.0), 1.0) == []
+    assert kinds(source.handle(s.Posted(4000), 1.0)) == [records.RoundEnd]
+    assert source.handle(s.Posted(4000), 1.0) == []
 
 
 def test_a_session_that_rewrites_faster_than_the_link_is_thawed_and_told_so() -> None:
     source = machine(contract=Contract(pause_bound_s=0.5))
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd"), 0.0)
-    source.handle(s.Posted(4000, 2.0), 2.0)
+    source.handle(s.Posted(4000), 2.0)
     source.handle(reported(1), 2.0)
     commands = source.handle(cut(2, *"ABCD"), 2.1)
     assert kinds(commands) == [s.Thaw, records.Abort, s.CloseLink, s.Failed]
@@ -163,14 +163,14 @@ def test_a_pause_that_reaches_the_bound_while_the_rest_is_sent_ends_the_attempt(
     assert source.handle(s.Deadline(), 1.4) == []
     commands = source.handle(s.Deadline(), 1.5)
     assert kinds(commands) == [s.Thaw, records.Abort, s.CloseLink, s.Failed]
-    assert source.handle(s.Posted(4000, 1.0), 2.0) == []
+    assert source.handle(s.Posted(4000), 2.0) == []
 
 
 def test_a_late_post_is_not_sealed_after_the_bound() -> None:
     source = machine(Mode.FREEZE, Contract(pause_bound_s=0.5))
     source.handle(s.Connected(), 0.0)
     source.handle(cut(1, *"abcd", held_at_s=1.0), 1.1)
-    assert kinds(source.handle(s.Posted(4000, 0.6), 1.7)) == [s.Thaw, records.Abort, s.CloseLink, s.Failed]
+    assert kinds(source.handle(s.Posted(4000), 1.7)) == [s.Thaw, records.Abort, s.CloseLink, s.Failed]
 
 
 @pytest.mark.parametrize("event", [s.LinkLost("gone"), s.Deadline(), reported(1, l0="a")])
@@ -203,7 +203,7 @@ def test_a_proof_of_another_root_is_no_proof() -> None:
 
 def test_retiring_fences_before_it_releases_and_a_thaw_after_it_does_nothing() -> None:
     source = sealed()
-    assert source.handle(s.Retire(), 0.5) == [s.Fence(), s.Release()]
+    assert source.handle(s.Retire(), 0.5) == [s.Fence()]
     assert source.handle(s.Retire(), 0.6) == []
     assert source.handle(s.Abort("DEADLINE", "late"), 0.6) == []
 
@@ -239,7 +239,7 @@ EVENTS: tuple[s.Event, ...] = (
     s.Connected(),
     cut(1, *"abcd"),
     cut(2, *"abcD"),
-    s.Posted(4000, 0.1),
+    s.Posted(4000),
     reported(1, l0="a", l1="b", l2="c"),
     reported(2, l3="D"),
     s.PreparedIn(b"root1"),
@@ -268,7 +268,7 @@ def test_whatever_comes_the_engine_is_thawed_or_fenced_once_and_in_the_end(mode:
             words += kinds(commands)
     if s.Fence in words:
         assert s.Thaw not in words[words.index(s.Fence) :]
-        assert words[-2:] == [s.Fence, s.Release] or s.TakeCut not in words[words.index(s.Fence) :]
+        assert words[-1] is s.Fence or s.TakeCut not in words[words.index(s.Fence) :]
     assert words.count(s.Sealed) + words.count(s.Failed) <= 1
     if source.phase is s.Phase.THAWED:
         holds = max((n for n, word in enumerate(words) if word is s.TakeCut), default=-1)
