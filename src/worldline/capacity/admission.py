@@ -35,6 +35,16 @@ class Calendar:
     free_at: float = 0.0
     """When what is in flight ends."""
 
+    def __post_init__(self) -> None:
+        costs, deadlines = self.costs, self.deadlines
+        if costs.ndim != 1 or costs.shape != deadlines.shape:
+            raise BadValue("a calendar has one cost and one deadline a move")
+        if not (np.isfinite(costs).all() and (costs >= 0).all() and np.isfinite(deadlines).all()):
+            raise BadValue("a calendar's costs are finite and not negative, its deadlines finite")
+        if (deadlines[1:] < deadlines[:-1]).any():
+            raise BadValue("a calendar is in order of deadlines")
+        finite(self.free_at, "free_at")
+
 
 EMPTY = Calendar(np.empty(0), np.empty(0))
 
@@ -186,8 +196,10 @@ def most_admitted(arrivals: Sequence[float], cost: float, horizon: float) -> int
 def _in_order(arrivals: Sequence[float]) -> Sequence[float]:
     if len(arrivals) > ARRIVALS_MAX:
         raise BadValue(f"more than {ARRIVALS_MAX} arrivals")
+    for arrival in arrivals:
+        finite(arrival, "arrival")
     for earlier, later in pairwise(arrivals):
-        if finite(later, "arrival") < finite(earlier, "arrival"):
+        if later < earlier:
             raise BadValue("arrivals must be in order")
     return arrivals
 
@@ -210,7 +222,7 @@ def ideal_accepted_share(wait_max: float, load: float) -> float:
     context = Context(prec=math.ceil(digits))
     x, whole_waits = Decimal(load), math.floor(wait_max)
     reach = context.multiply(x, context.subtract(Decimal(wait_max), whole_waits))
-    power, step = context.exp(reach), context.exp(x)
+    power, step = context.exp(reach), context.exp(x) if whole_waits else Decimal(1)
     total = Decimal(0)
     for k in range(whole_waits, -1, -1):
         signed = context.power(-reach, k) if k else Decimal(1)

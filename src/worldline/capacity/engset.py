@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from worldline.capacity.domain import SERVERS_MAX, Real, at_least_zero, inside_share, positive, whole, whole_for
+from worldline.capacity.domain import Real, at_least_zero, inside_share, positive, whole, whole_for
 from worldline.capacity.erlang import HALVINGS_MAX
 from worldline.errors import BadValue
+
+OFFERED_SOURCES_MAX = 100_000
+"""The recursion is run once a halving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def engset_offered(sources: int, servers: int, source_load: float) -> float:
     a / (1 + a) gives another number: say which convention a load is in. Domain: whole numbers >= 0,
     0 <= `source_load` < 1. Raises `BadValue` outside. Source: Azimzadeh and Carpenter 2016.
     """
-    whole(sources, "sources")
+    whole(sources, "sources", most=OFFERED_SOURCES_MAX)
     whole(servers, "servers")
     if not 0 <= at_least_zero(source_load, "source_load") < 1:
         raise BadValue(f"a source can't offer an erlang or more by itself, and source_load is {source_load!r}")
@@ -99,7 +102,7 @@ def engset_offered(sources: int, servers: int, source_load: float) -> float:
 
 def engset_offered_servers(sources: int, source_load: float, loss_max: float) -> int:
     """The fewest servers at which `engset_offered` is at most `loss_max`; by halving over 0..`sources`."""
-    whole(sources, "sources", most=SERVERS_MAX // 100)
+    whole(sources, "sources", most=OFFERED_SOURCES_MAX // 10)
     inside_share(loss_max, "loss_max")
     low, high = -1, sources
     while high - low > 1:

@@ -22,7 +22,7 @@ from worldline.errors import BadValue
 
 HALVINGS_MAX = 200
 """Of an interval; a double has no more to give."""
-INVERSE_SERVERS_MAX = 1_000_000
+INVERSE_SERVERS_MAX = 100_000
 
 
 def erlang_b(servers: int, load: Real) -> Real:
@@ -257,7 +257,8 @@ def staff(arrivals_per_s: float, services_per_s: float, service: Service) -> Que
         raise BadValue(f"occupancy_max must be above 0 and at most 1, and is {service.occupancy_max!r}")
     at_least_zero(arrivals_per_s, "arrivals_per_s")
     load = finite(arrivals_per_s / positive(services_per_s, "services_per_s"), "load")
-    servers = whole(max(math.ceil(load / service.occupancy_max), math.floor(load) + 1), "the servers needed")
+    busiest = finite(load / service.occupancy_max, "the servers needed")
+    servers = whole(max(math.ceil(busiest), math.floor(load) + 1), "the servers needed")
     loss = erlang_b(servers, load)
     while True:
         waits = servers * loss / (servers - load * (1 - loss))

@@ -93,14 +93,13 @@ def stationary(sources: Sources[Real]) -> Stationary[Real]:
     1980.
     """
     p = present_pmf(sources)
-    zero, service_s = p[0] * 0, 1 / sources.services_per_s
-    if sources.count == 0 or sources.idle_per_s == 0:
-        return Stationary(zero + 1, zero, zero, zero, zero, service_s, zero, zero)
-    lanes = sources.lanes
+    zero, service_s, lanes = p[0] * 0, 1 / sources.services_per_s, sources.lanes
     present = sum((n * chance for n, chance in enumerate(p)), zero)
     waiting = sum(((n - lanes) * chance for n, chance in enumerate(p) if n > lanes), zero)
     busy = sum((min(n, lanes) * chance for n, chance in enumerate(p)), zero)
     rate = sources.services_per_s * busy
+    if rate == 0:
+        return Stationary(zero + 1, zero, zero, zero, zero, service_s, zero, zero)
     seen = present_pmf(Sources(sources.count - 1, lanes, sources.idle_per_s, sources.services_per_s))
     return Stationary(
         nobody=p[0],

@@ -31,7 +31,12 @@ class Thinkers:
         whole(self.count, "sources", most=SOURCES_MAX)
         positive(self.idle_s, "idle_s")
         positive(self.service_s, "service_s")
-        positive(self.service_s / self.idle_s, "the load of an idle source")
+        positive(self.load, "the load of an idle source")
+
+    @property
+    def load(self) -> float:
+        """Service over idle time; beyond 1e6 nobody is ever seen idle, and no more is told apart."""
+        return min(self.service_s / self.idle_s, 1e6)
 
 
 def throughput_per_s(thinkers: Thinkers) -> float:
@@ -103,7 +108,7 @@ def _late_calls(thinkers: Thinkers, starts: Floats, logs: Floats, piece: tuple[i
 
 def _stay_chance(thinkers: Thinkers, idle: int) -> float:
     """P(none of `idle` sources calls during one service)."""
-    return math.exp(-idle * thinkers.service_s / thinkers.idle_s)
+    return math.exp(-idle * thinkers.load)
 
 
 def _starts(thinkers: Thinkers) -> Floats:
@@ -113,14 +118,14 @@ def _starts(thinkers: Thinkers) -> Floats:
     All terms are positive: nothing cancels.
     """
     count = thinkers.count
-    call = np.array([-math.expm1(-thinkers.service_s / thinkers.idle_s)])
+    call = np.array([-math.expm1(-thinkers.load)])
     logs = log_factorials(count)
     up = np.zeros(count + 2)  # up[k]: flow from n <= k to beyond k, in units of exp(scale)
     scale = 0.0
     log_starts = np.zeros(count)
     for n in range(1, count + 1):
         if n > 1:
-            stays = -(count - n) * thinkers.service_s / thinkers.idle_s
+            stays = -(count - n) * thinkers.load
             if up[n - 1] <= 0:
                 log_starts[n - 1 :] = -np.inf
                 break

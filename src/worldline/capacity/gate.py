@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
-from worldline.capacity.domain import Real, at_least_zero, is_exact, positive
+from worldline.capacity.domain import Real, at_least_zero, finite, is_exact, positive
 from worldline.capacity.precopy import linear_rounds
 from worldline.errors import BadValue
 
@@ -246,5 +246,5 @@ def lane_fan_in(
     left_s = max(left_s, left_s * 0)
     verified = at_least_zero(lane_bytes_per_s * left_s, "what the lane verifies")
     counts = (verified / state_bytes, verified / (state_bytes + dirty_bytes_per_s * left_s))
-    frozen, live = (math.floor(n if is_exact(n) else n + GUARD) for n in counts)
+    frozen, live = (math.floor(n if is_exact(n) else finite(n, "the moves") + GUARD) for n in counts)
     return FanIn(frozen, live, lane_bytes_per_s * horizon_s / state_bytes)

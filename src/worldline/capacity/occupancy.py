@@ -69,7 +69,8 @@ def poisson_occupancy(cells: float, writes_per_s: float, time_s: float) -> float
     """Cells touched by Poisson writes in `time_s`: M (1 - exp(-r t / M)). Domain: cells > 0, the others >= 0."""
     at_least_zero(writes_per_s, "writes_per_s")
     at_least_zero(time_s, "time_s")
-    return -cells * math.expm1(-at_least_zero(writes_per_s * time_s / positive(cells, "cells"), "writes a cell"))
+    writes_a_cell = writes_per_s * time_s / positive(cells, "cells")
+    return -cells * math.expm1(-at_least_zero(writes_a_cell, "writes a cell"))
 
 
 def poisson_occupancy_of(writes_per_s: Iterable[float], time_s: float) -> float:

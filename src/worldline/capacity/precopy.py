@@ -62,7 +62,9 @@ def precopy(state_bytes: float, bytes_per_s: float, rewriting: Rewriting, stop: 
     whole(stop.rounds_max, "rounds_max", most=ROUNDS_MAX)
     volumes = [float(state_bytes)]
     while volumes[-1] > stop.residual_bytes and len(volumes) <= stop.rounds_max:
-        after = finite(rewriting.dirty_bytes(volumes[-1] / bytes_per_s), "what is rewritten in a round")
+        after = finite(
+            rewriting.dirty_bytes(finite(volumes[-1] / bytes_per_s, "a round's time")), "what is rewritten in a round"
+        )
         volumes.append(after)
         if after >= volumes[-2]:
             break

@@ -179,6 +179,6 @@ def lift(horizon_s: float, move_s: float, overhead_s: float = 0.0, chunk_s: floa
         at_least_zero(value, name)
     if at_least_zero(horizon_s / move_s, "the moves in a horizon") > 1e15:
         raise BadValue("more than 1e15 moves would fit a horizon")
-    count = max(0, int((horizon_s - overhead_s) / move_s + 1e-9))
+    count = int(max(0.0, (horizon_s - overhead_s) / move_s) + 1e-9)
     block_s = move_s if chunk_s is None else chunk_s
     return Lift(count, int(horizon_s / move_s + 1e-9), overhead_s + count * move_s, overhead_s + block_s + move_s)

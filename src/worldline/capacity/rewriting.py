@@ -12,10 +12,11 @@ from typing import TypeAlias
 import numpy as np
 
 from worldline.capacity.distributions import Floats, binomial_pmf, log_factorials
-from worldline.capacity.domain import Real, at_least_zero, positive, share, whole
+from worldline.capacity.domain import Real, at_least_zero, positive, share, whole, whole_for
 from worldline.errors import BadValue
 
 CHAIN_CELLS_MAX = 1024
+CHAIN_ROUNDS_MAX = 10_000
 ROUNDS_MAX = 100_000
 
 
@@ -26,7 +27,7 @@ class Linear:
     bytes_per_s: float
 
     def dirty_bytes(self, time_s: float) -> float:
-        return self.bytes_per_s * time_s
+        return self.bytes_per_s * at_least_zero(time_s, "time_s")
 
     def __post_init__(self) -> None:
         at_least_zero(self.bytes_per_s, "bytes_per_s")
@@ -40,7 +41,7 @@ class FixedSet:
     set_bytes: float
 
     def dirty_bytes(self, time_s: float) -> float:
-        return min(self.bytes_per_s * time_s, self.set_bytes)
+        return min(self.bytes_per_s * at_least_zero(time_s, "time_s"), self.set_bytes)
 
     def __post_init__(self) -> None:
         at_least_zero(self.bytes_per_s, "bytes_per_s")
@@ -56,13 +57,14 @@ class BlockSets:
     block_s: float
 
     def dirty_bytes(self, time_s: float) -> float:
-        blocks = math.floor(time_s / self.block_s)
-        return block_union(self.state_bytes, self.set_bytes, blocks, time_s / self.block_s - blocks)
+        spent = at_least_zero(at_least_zero(time_s, "time_s") / self.block_s, "the blocks in a time")
+        blocks = math.floor(spent)
+        return block_union(self.state_bytes, self.set_bytes, blocks, spent - blocks)
 
     def __post_init__(self) -> None:
         positive(self.state_bytes, "state_bytes")
         positive(self.block_s, "block_s")
-        share(self.set_bytes / self.state_bytes, "set_bytes over state_bytes")
+        share(at_least_zero(self.set_bytes, "set_bytes") / self.state_bytes, "set_bytes over state_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Saturating:
     bytes_per_s: float
 
     def dirty_bytes(self, time_s: float) -> float:
-        return -self.state_bytes * math.expm1(-self.bytes_per_s * time_s / self.state_bytes)
+        return -self.state_bytes * math.expm1(-self.bytes_per_s * at_least_zero(time_s, "time_s") / self.state_bytes)
 
     def __post_init__(self) -> None:
         positive(self.state_bytes, "state_bytes")
@@ -89,7 +91,7 @@ def block_union(whole_set: Real, block_set: Real, blocks: int, fraction: Real | 
     Domain: W > 0, 0 <= m <= W, blocks >= 0, 0 <= fraction <= 1. Raises `BadValue` outside.
     """
     part = share(at_least_zero(block_set, "block_set") / positive(whole_set, "whole_set"), "block_set over whole_set")
-    whole(blocks, "blocks", most=10**15)
+    whole_for(blocks, "blocks", part, most=10**15)
     kept = (1 - part) ** blocks
     if fraction is not None:
         kept = kept * (1 - share(fraction, "fraction") * part)
@@ -120,10 +122,13 @@ def saturating_floor(dirty_over_rate: float) -> float:
     rate = at_least_zero(dirty_over_rate, "dirty_over_rate")
     if rate <= 1:
         return 0.0
+    if rate > 40:  # exp(-40) is below a double's last bit of one
+        return 1.0
     x = 1.0
     for _ in range(200):
-        off = x + math.expm1(-rate * x)
-        lower = x - off / (1 - rate * math.exp(-rate * x))
+        # x - 1 + exp(-R x), written so that nothing cancels where R is just above one.
+        off = x * ((1 - rate) + rate * first_residual_share(rate * x, clear_at_send=True))
+        lower = x - off / ((1 - rate) - rate * math.expm1(-rate * x))
         if not lower < x:
             break
         x = lower
@@ -142,12 +147,12 @@ class Chain:
 def chain(cells: int, dirty_over_rate: float, rounds: int) -> Chain:
     """V' given V is binomial: M cells, each hit with 1 - exp(-R V / M). From V = M.
 
-    Domain: 1 <= cells <= 1024, R >= 0, rounds <= 100,000. Raises `BadValue` outside. O(cells^2) a round.
+    Domain: 1 <= cells <= 1024, R >= 0, rounds <= 10,000. Raises `BadValue` outside. O(cells^2) a round.
     Source: Poisson thinning; its expectation is below the mean field, by Jensen.
     """
     whole(cells, "cells", least=1, most=CHAIN_CELLS_MAX)
-    rate = at_least_zero(dirty_over_rate, "dirty_over_rate")
-    whole(rounds, "rounds", most=ROUNDS_MAX)
+    rate = min(at_least_zero(dirty_over_rate, "dirty_over_rate"), 1e6)  # every cell is hit, far below this
+    whole(rounds, "rounds", most=CHAIN_ROUNDS_MAX)
     hit = -np.expm1(-rate * np.arange(cells + 1) / cells)
     step = binomial_pmf(cells, hit, log_factorials(cells))
     chances: Floats = np.zeros(cells + 1)

@@ -125,7 +125,8 @@ def sessions_table(
     """
     exponential, fixed = Lanes(service_s, Law.EXPONENTIAL), Lanes(service_s, Law.FIXED)
     wait = Promise(bound_s, late_max, Metric.WAIT)
-    before = Promise(at_least_zero(bound_s - service_s, "bound_s less service_s"), late_max, Metric.WAIT)
+    spare_s = at_least_zero(bound_s, "bound_s") - positive(service_s, "service_s")
+    before = Promise(at_least_zero(spare_s, "bound_s less service_s"), late_max, Metric.WAIT)
     rows = []
     for idle_s in idles_s:
         response = sessions_max(idle_s, fixed, Promise(bound_s, late_max))

@@ -10,6 +10,7 @@ from worldline.errors import BadValue, Internal
 
 SERVERS_MAX = 128
 DOUBLINGS_MAX = 60
+RATES_APART_MAX = 1e8
 
 
 def setup_response_s(servers: int, arrivals_per_s: float, services_per_s: float, setups_per_s: float) -> float:
@@ -18,15 +19,17 @@ def setup_response_s(servers: int, arrivals_per_s: float, services_per_s: float,
     A server that has nothing to do goes off at once; one that is needed takes an exponential time of mean
     1/`setups_per_s`; as many are being set up as calls wait, at most as many as are off; a setup whose call was served
     elsewhere is dropped. One server: 1/(mu - lambda) + 1/alpha. Without arrivals: one setup and one service.
-    Domain: 1 <= servers <= 128, rates > 0 (arrivals >= 0). Raises `BadValue` outside, and where arrivals are not below
-    what all servers can do. Source: Gandhi, Harchol-Balter and Adan 2010; solved by the matrix-geometric method, with
-    the logarithmic reduction of Latouche and Ramaswami 1993.
+    Domain: 1 <= servers <= 128, rates > 0 (arrivals >= 0) and at most 1e8 apart. Raises `BadValue` outside, and where
+    arrivals are not below what all servers can do. Source: Gandhi, Harchol-Balter and Adan 2010; solved by the
+    matrix-geometric method, with the logarithmic reduction of Latouche and Ramaswami 1993.
     """
     whole(servers, "servers", least=1, most=SERVERS_MAX)
     lam, mu = at_least_zero(arrivals_per_s, "arrivals_per_s"), positive(services_per_s, "services_per_s")
     alpha = positive(setups_per_s, "setups_per_s")
     if lam >= servers * mu:
         raise BadValue(f"{servers} servers of {mu:g} a second can't serve {lam:g} a second")
+    if max(mu, alpha, lam) > RATES_APART_MAX * min(mu, alpha, lam or mu):
+        raise BadValue(f"rates more than {RATES_APART_MAX:g} apart are beyond what a double tells apart")
     if lam == 0:
         return 1 / alpha + 1 / mu
     if servers == 1:
