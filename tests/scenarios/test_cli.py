@@ -68,6 +68,16 @@ def test_frames_can_be_kept_as_pictures(client, worldline, tmp_path):
     assert all(picture.read_bytes().startswith(b"\xff\xd8") for picture in pictures)
 
 
+def test_a_world_that_tells_a_story_tells_it_on_the_command_line(client, worldline, capsys):
+    name = worldline("open", "lm", "-o", "weights=random")["id"]
+    (block,) = worldline("step", name, "look around")["blocks"]
+    assert block["text"]
+    assert main(["step", name, "go on"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("block 2 ")
+    assert "".join(lines[2:])
+
+
 def test_a_planted_fault_is_exit_code_5_and_the_world_goes_on(client, worldline):
     name = open_tiny(worldline, "--host", "a")["id"]
     worldline("step", name, "1")
