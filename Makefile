@@ -2,6 +2,7 @@
 # make up CHECK=1   the same, plays and moves one session by itself, and ends
 # make test    set up, then every test            make test PYTEST_ARGS='-k arena tests/unit'
 # make check   lint, format, types, import contracts
+# make fuzz    every parser under a coverage-guided fuzzer, where it can be installed; SECONDS=60
 # make spec    check the protocol's specification with spin (docs/specification.md)
 # make pins    write constraints.txt anew from the newest releases
 # make clean   remove the environment and all caches
@@ -24,7 +25,7 @@ export MKL_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: up test spec check format pins clean install dev
+.PHONY: up test spec fuzz check format pins clean install dev
 .DEFAULT_GOAL := up
 
 up: install
@@ -38,6 +39,10 @@ test: dev
 spec:
 	scripts/ensure_spin.sh
 	$(PYTHON) scripts/check_spec.py $(SPEC_ARGS)
+
+fuzz: dev
+	$(PIP) 'atheris>=3.0' || true
+	$(BIN)/python scripts/fuzz.py --seconds $(or $(SECONDS),60) $(FUZZ_ARGS)
 
 check: dev
 	$(BIN)/ruff check

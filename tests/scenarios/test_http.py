@@ -325,8 +325,9 @@ def error_of(response):
         (b'{"world": "reference", "contract": {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}", (400, "BAD_VALUE")),
         (b'{"world": "reference", "options": {"weights": 1%s}}' % (b"0" * 300), (400, "BAD_VALUE")),
         (b'{"world": "reference", "options": {"weights": 9223372036854775808}}', (400, "BAD_VALUE")),
+        (b'{"world": "reference", "seed": 1%s}' % (b"0" * 30), (400, "BAD_VALUE")),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_a_body_that_is_wrong_is_told_in_the_envelope(fleet, body, told):
     assert error_of(httpx.post(f"{fleet.url}/v1/sessions", content=body)) == told

@@ -66,6 +66,8 @@ class MoveBody(Body, frozen=True):
 class ParkBody(Body, frozen=True):
     """`POST /v1/sessions/{id}/park`."""
 
+    fault: str | None = None
+
 
 class ResumeBody(Body, frozen=True):
     """`POST /v1/sessions/{id}/resume`."""
@@ -88,7 +90,14 @@ async def read_body(request: Request, kind: type[T]) -> T:
         data += chunk
         if len(data) > BODY_BYTES_MAX:
             raise TooLarge(f"a body may have {BODY_BYTES_MAX} bytes", limit=BODY_BYTES_MAX)
+    return parse_body(bytes(data), kind)
+
+
+def parse_body(data: bytes, kind: type[T]) -> T:
+    """See `read_body`. Raises `BadValue`, also for what JSON can say and no other process can be told."""
     try:
-        return msgspec.json.decode(bytes(data) or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        body = msgspec.json.decode(data or b"{}", type=kind)
+        msgspec.msgpack.encode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError) as error:
         raise BadValue(f"the body is not what is expected here: {error}") from error
+    return body

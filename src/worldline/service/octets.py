@@ -97,7 +97,10 @@ def read_block(message: bytes) -> tuple[BlockHeader, bytes]:
     *fields, nbytes, host = _AFTER_KIND.unpack_from(message, 4)
     if (magic, version, kind) != (MAGIC, VERSION, KIND_BLOCK) or len(message) != HEADER_BYTES + nbytes:
         raise Malformed("the message is no block")
-    return BlockHeader(*fields, host.rstrip(b"\0").decode("ascii")), message[HEADER_BYTES:]  # type: ignore[call-arg]
+    host = host.rstrip(b"\0")
+    if not host.isascii():
+        raise Malformed("the block's host is no name")
+    return BlockHeader(*fields, host.decode("ascii")), message[HEADER_BYTES:]  # type: ignore[call-arg]
 
 
 def write_action(number: int, action: int) -> bytes:
