@@ -26,7 +26,8 @@ from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Session
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
-from worldline.service.client import Client, SessionHandle, StepBlock
+from worldline.service.client import Client, SessionHandle
+from worldline.service.verbs import StepBlock
 from worldline.verify.reader import verify_image, verify_receipt
 from worldline.verify.receipts import write_receipt
 from worldline.worlds.protocol import OptionValue

@@ -18,7 +18,8 @@ import numpy as np
 from worldline.errors import BadValue
 from worldline.lab.psnr import psnr_db
 from worldline.schema.plan import Qualification
-from worldline.service.client import Client, SessionHandle, StepBlock
+from worldline.service.client import Client, SessionHandle
+from worldline.service.verbs import StepBlock
 from worldline.worlds.protocol import OptionValue
 
 BLOCKS = 60

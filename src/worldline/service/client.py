@@ -10,7 +10,6 @@ Every verb carries an idempotency key, so a request whose answer was lost is sen
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
 from collections.abc import Mapping
@@ -29,8 +28,7 @@ from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
 from worldline.service.answers import ErrorAnswer
 from worldline.service.bodies import ACTIONS_MAX, Frames
-from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, Worlds
-from worldline.service.verbs import StepBlock as SentBlock
+from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, StepBlock, Worlds
 from worldline.worlds.protocol import OptionValue
 
 URL = "http://127.0.0.1:8700"
@@ -40,28 +38,6 @@ ANSWER_WAIT_S = 330.0
 ATTEMPTS = 2
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StepBlock:
-    """One generated block. `frames`: a JPEG or raw RGB a frame, or UTF-8 text as one piece; empty unless asked for."""
-
-    block: int
-    number: int
-    frame: int
-    epoch: int
-    host: str
-    digest: str
-    root: str | None
-    step_ms: float
-    height: int
-    width: int
-    encoding: str
-    frames: tuple[bytes, ...]
-
-    def facts(self) -> dict[str, object]:
-        """All but the frames."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "frames"}
 
 
 class Client:
@@ -198,7 +174,7 @@ class SessionHandle:
             number = first + start if first is not None else None
             body = {"actions": actions[start : start + ACTIONS_MAX], "first": number, "frames": frames}
             answer: StepAnswer = self.client.verb("POST", self._path("step"), body, StepAnswer)
-            blocks += [_block(sent) for sent in answer.blocks]
+            blocks += answer.blocks
         return blocks
 
     def move(
@@ -240,11 +216,6 @@ class SessionHandle:
 def connect(url: str = URL) -> Client:
     """A client of the gateway at `url`."""
     return Client(url)
-
-
-def _block(sent: SentBlock) -> StepBlock:
-    fields = {name: getattr(sent, name) for name in SentBlock.__struct_fields__ if name != "frames"}
-    return StepBlock(**fields, frames=tuple(base64.b64decode(piece) for piece in sent.frames))
 
 
 def _decode(content: bytes, answer: type[T]) -> T:

@@ -4,7 +4,6 @@ document.
 
 from __future__ import annotations
 
-import base64
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ T = TypeVar("T", Session, Move)
 
 
 class StepBlock(msgspec.Struct, frozen=True):
-    """A block as `step` answers it."""
+    """One generated block."""
 
     block: int
     number: int
@@ -50,8 +49,12 @@ class StepBlock(msgspec.Struct, frozen=True):
     height: int
     width: int
     encoding: str
-    frames: list[str]
-    """Base64: a JPEG or raw RGB a frame, or UTF-8 text as one piece."""
+    frames: tuple[bytes, ...]
+    """A JPEG or raw RGB a frame, or UTF-8 text as one piece; empty unless asked for. Base64 in JSON."""
+
+    def facts(self) -> dict[str, object]:
+        """All but the frames."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "frames"}
 
 
 class StepAnswer(msgspec.Struct, frozen=True):
@@ -262,7 +265,7 @@ def step_block(shown: Shown, frames: Frames) -> StepBlock:
         height=block.height,
         width=block.width,
         encoding=encoding,
-        frames=[base64.b64encode(piece).decode() for piece in pieces],
+        frames=tuple(pieces),
     )
 
 
