@@ -1,1 +1,3 @@
-"""The decisions, pure: verbs and lifecycle, ownership, admission, planning, placement. Never how bytes move."""
+"""The decisions, pure: verbs and lifecycle, admission, the change of an owner, the order of play. Never how bytes
+move.
+"""

@@ -1,3 +1,1 @@
-"""A live session's torch state to canonical bytes and back: arena, binding by path, capture, restore, dirty
-tracking.
-"""
+"""A live session's torch state to canonical bytes and back: arena, capture at a boundary, rebuild."""

@@ -1,1 +1,1 @@
-"""A public kit for those who add parts: manual clock, faults, simulation, conformance suites."""
+"""A public kit for those who add parts: tiny worlds, faults, simulation, conformance suites."""

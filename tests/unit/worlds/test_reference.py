@@ -13,12 +13,13 @@ import torch
 from worldline.errors import BadValue, LayoutRefused
 from worldline.worlds.reference import simulator
 from worldline.worlds.reference.atlas import build_atlas, draw_clips
-from worldline.worlds.reference.measure import PlainMemory, block_errors, play, psnr_db, stands_right
+from worldline.worlds.reference.measure import block_errors, play, psnr_db, stands_right
 from worldline.worlds.reference.model import BLOCK_TOKENS, WorldTransformer
 from worldline.worlds.reference.simulator import BACK, FORWARD, HEADING, LEFT, RIGHT, STAY, Place
 from worldline.worlds.reference.train import Plan, train
 from worldline.worlds.reference.windows import ClipWindow, PassingWindow, RollingCache, RollingWindow, denoise_block
 from worldline.worlds.reference.world import ReferenceLive, ReferenceWorld
+from worldline.worlds.scratch import ScratchMemory
 
 ACTIONS = [FORWARD, RIGHT, RIGHT, STAY, BACK, LEFT]
 
@@ -71,7 +72,7 @@ def as_bytes(tree: Any) -> dict[str, bytes]:
 def played(
     world: ReferenceWorld, seed: int = 5, actions: list[int] = ACTIONS
 ) -> tuple[ReferenceLive, list[np.ndarray]]:
-    live = world.open(seed, PlainMemory())
+    live = world.open(seed, ScratchMemory())
     return live, [live.step(action) for action in actions]
 
 
@@ -139,7 +140,7 @@ def test_equal_seeds_and_actions_give_equal_bytes(world: ReferenceWorld) -> None
 
 def test_two_sessions_taking_turns_do_not_touch_each_other(world: ReferenceWorld) -> None:
     alone, _ = played(world, seed=5)
-    one, other = world.open(5, PlainMemory()), world.open(6, PlainMemory())
+    one, other = world.open(5, ScratchMemory()), world.open(6, ScratchMemory())
     for action in ACTIONS:
         one.step(action)
         other.step(STAY)
@@ -149,7 +150,7 @@ def test_two_sessions_taking_turns_do_not_touch_each_other(world: ReferenceWorld
 @pytest.mark.parametrize("blocks_before", [0, 1, 4])
 def test_a_restored_session_goes_on_byte_for_byte(world: ReferenceWorld, blocks_before: int) -> None:
     live, _ = played(world, actions=ACTIONS[:blocks_before])
-    twin = world.restore(copied(live.state()), PlainMemory())
+    twin = world.restore(copied(live.state()), ScratchMemory())
     for action in ACTIONS:
         assert live.step(action).tobytes() == twin.step(action).tobytes()
     assert as_bytes(live.state()) == as_bytes(twin.state())
@@ -157,7 +158,7 @@ def test_a_restored_session_goes_on_byte_for_byte(world: ReferenceWorld, blocks_
 
 def test_restore_binds_the_tensors_it_is_given(world: ReferenceWorld) -> None:
     tree = copied(played(world)[0].state())
-    rebuilt: Any = world.restore(tree, PlainMemory()).state()
+    rebuilt: Any = world.restore(tree, ScratchMemory()).state()
     assert rebuilt["kv"][0]["k"] is tree["kv"][0]["k"]
     assert rebuilt["last_frame"] is tree["last_frame"]
 
@@ -166,7 +167,7 @@ def test_restore_refuses_caches_of_another_size(world: ReferenceWorld) -> None:
     tree = copied(played(world)[0].state())
     tree["kv"].pop()
     with pytest.raises(LayoutRefused):
-        world.restore(tree, PlainMemory())
+        world.restore(tree, ScratchMemory())
 
 
 def test_an_unknown_action_changes_nothing(world: ReferenceWorld) -> None:
@@ -197,7 +198,7 @@ def test_every_entry_left_out_changes_what_follows(world: ReferenceWorld) -> Non
                 entry.zero_()
             else:
                 holder[spot] = 0
-        twin = world.restore(tree, PlainMemory())
+        twin = world.restore(tree, ScratchMemory())
         try:
             frames = [twin.step(action).tobytes() for action in (FORWARD, STAY)]
         except AssertionError:  # end indices that do not fit the frame count are noticed at once
@@ -315,7 +316,7 @@ def test_a_few_training_steps_leave_loadable_weights(tmp_path: Any) -> None:
     train(Plan(codec_steps=2, steps=3, polish_steps=2, clips=2, blocks=3, own_history_from=0.0), out)
     assert out.stat().st_size < 10_000_000
     own = ReferenceWorld({"weights": str(out)})
-    assert own.open(1, PlainMemory()).step(FORWARD).shape == (3, 64, 64, 3)
+    assert own.open(1, ScratchMemory()).step(FORWARD).shape == (3, 64, 64, 3)
 
 
 def test_weights_of_something_else_are_refused(tmp_path: Any) -> None:

@@ -34,6 +34,7 @@ from worldline.worlds.reference.simulator import (
     walkable_places,
 )
 from worldline.worlds.reference.world import ReferenceWorld, opening_place
+from worldline.worlds.scratch import ScratchMemory
 
 HORIZONS = (1, 4, 16, 32, 64)
 STRIP_BLOCKS = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64)
@@ -52,15 +53,8 @@ class Walk:
     places: tuple[Place, ...]  # where the simulator stands after each block
 
 
-class PlainMemory:
-    """State outside any arena, for a session that never moves."""
-
-    def zeros(self, path: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        return torch.zeros(tuple(shape), dtype=dtype)
-
-
 def play(world: ReferenceWorld, seed: int, actions: np.ndarray) -> Walk:
-    live = world.open(seed, PlainMemory())
+    live = world.open(seed, ScratchMemory())
     shown = np.stack([live.step(int(action)) for action in actions])
     place = opening_place(seed)
     truth = colours(roll_out(place, actions)[1]).reshape(shown.shape)
@@ -121,7 +115,7 @@ def _is_street(place: Place, action: int) -> bool:
 
 def blocks_per_s(world: ReferenceWorld, blocks: int = 60) -> float:
     """Steps a second of one session, with the threads torch has now."""
-    live = world.open(0, PlainMemory())
+    live = world.open(0, ScratchMemory())
     for action in range(5):
         live.step(action)
     started = SystemClock().monotonic_s()
