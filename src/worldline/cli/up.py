@@ -14,7 +14,7 @@ from worldline.cli.output import print_json, progress
 from worldline.errors import BadValue
 from worldline.lab.check import check_fleet
 from worldline.runtime.fleet import Fleet
-from worldline.runtime.fleet_plan import FleetPlan
+from worldline.runtime.fleet_plan import FleetPlan, lettered_hosts
 from worldline.service.client import Client
 from worldline.units import parse_bytes
 
@@ -60,9 +60,7 @@ def up(
     json: bool
         Print one JSON object: with the address, or with what was checked.
     """
-    if not 1 <= hosts <= 26:
-        raise BadValue(f"a fleet on one machine has 1 to 26 hosts, not {hosts}")
-    names = tuple("abcdefghijklmnopqrstuvwxyz"[:hosts])
+    names = lettered_hosts(hosts)
     memory_bytes = None if memory is None else parse_bytes(memory)
     capabilities = dict(_capability(pair) for pair in plan)
     if check:

@@ -10,8 +10,16 @@ from worldline.errors import BadValue
 from worldline.schema.ids import check_name
 
 HOSTS_MAX = 64
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CPU_CAPABILITIES = ("default", "avx2", "avx512", "sve256", "vsx", "zvector")
 """The values of `ATEN_CPU_CAPABILITY` that torch knows."""
+
+
+def lettered_hosts(count: int) -> tuple[str, ...]:
+    """The names a, b, c ... Raises `BadValue` for none and for more than there are letters."""
+    if not 1 <= count <= len(LETTERS):
+        raise BadValue(f"a fleet of hosts named by letters has 1 to {len(LETTERS)}, not {count}")
+    return tuple(LETTERS[:count])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from worldline.clock import SystemClock
 from worldline.errors import BadValue, WorldlineError
 from worldline.runtime.fleet_child import end_with
+from worldline.runtime.fleet_plan import CPU_CAPABILITIES
 from worldline.schema.ids import check_name
 from worldline.units import parse_bytes
 
@@ -29,7 +30,6 @@ IMAGES = "images"
 """The directory of images, beside the sockets."""
 KEYS = "keys"
 """The directory of the hosts' signing keys, beside the sockets: NAME.key is secret, NAME.pub is not."""
-CPU_CAPABILITIES = ("default", "avx2", "avx512")
 MEMORY_PART = 0.25
 """Of the machine's memory, where the host is not told how much it has."""
 

@@ -7,12 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from worldline.errors import BadValue
 from worldline.runtime.fleet import Fleet
-from worldline.runtime.fleet_plan import HOSTS_MAX, FleetPlan
+from worldline.runtime.fleet_plan import FleetPlan, lettered_hosts
 from worldline.service.client import Client
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class LocalFleet(Client):
@@ -47,11 +44,6 @@ def local_fleet(
 
     `run_dir` keeps record and images beyond the fleet's end; without it they are in a temporary folder.
     """
-    if isinstance(hosts, int):
-        if not 1 <= hosts <= len(LETTERS):
-            raise BadValue(f"a fleet of numbered hosts has 1 to {len(LETTERS)}, not {hosts} (named ones: {HOSTS_MAX})")
-        hosts = tuple(LETTERS[:hosts])
-    plan = FleetPlan(
-        hosts=tuple(hosts), run_dir=run_dir, faults=faults, memory_bytes=memory_bytes, worlds=tuple(worlds)
-    )
+    names = lettered_hosts(hosts) if isinstance(hosts, int) else tuple(hosts)
+    plan = FleetPlan(hosts=names, run_dir=run_dir, faults=faults, memory_bytes=memory_bytes, worlds=tuple(worlds))
     return LocalFleet(Fleet.start(plan))
