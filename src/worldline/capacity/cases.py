@@ -1,7 +1,7 @@
 """Files of cases: what a formula was asked and what it should answer. `worldline capacity check` runs them.
 
-A file is JSON: {"cases": [{"id", "model", "inputs", "expected", "rel_tol", "note"}]}. A string in `inputs` is an exact
-number. In `expected`, {"exact": "a/b"} is met only by that very fraction, {"float": x} and plain numbers within the
+A file is JSON: {"cases": [{"id", "model", "inputs", "expected", "rel_tol", "note"}]}. A string in `inputs` may be
+a fraction. In `expected`, {"exact": "a/b"} is met only by that very fraction, {"float": x} and plain numbers within the
 tolerance: `rel_tol`, or the "abs tol X" of `note` where that is null. What is computed never sees `expected`.
 """
 
@@ -40,7 +40,7 @@ class Case(msgspec.Struct, frozen=True):
     inputs: dict[str, object]
     expected: object = None
     rel_tol: float | None = None
-    note: str = ""
+    note: str | None = None
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -93,19 +93,11 @@ class Inputs:
         return self._values[name]
 
     def exact(self, name: str) -> Fraction:
-        """An exact number: a string, or a whole one."""
-        value = self._value(name)
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise BadValue(f"{name} must be a string or a whole number to be exact, not {value!r}")
-        return parse_exact(str(value))
+        """The number as it is written: `0.1` and `"1/10"` are the same."""
+        return _exact(self._value(name), name)
 
     def number(self, name: str) -> float:
-        value = self._value(name)
-        if isinstance(value, str):
-            return float(parse_exact(value))
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadValue(f"{name} must be a number, not {value!r}")
-        return value
+        return _number(self._value(name), name)
 
     def whole(self, name: str) -> int:
         return _whole(self._value(name), name)
@@ -118,11 +110,35 @@ class Inputs:
         """Rows of whole numbers."""
         return [[_whole(value, name) for value in _list(row, name)] for row in _list(self._value(name), name)]
 
+    def numbers(self, name: str) -> list[float]:
+        return [_number(value, name) for value in _list(self._value(name), name)]
+
+    def exact_table(self, name: str) -> list[list[Fraction]]:
+        """Rows of numbers as they are written."""
+        return [[_exact(value, name) for value in _list(row, name)] for row in _list(self._value(name), name)]
+
 
 def _list(value: object, name: str) -> list[object]:
     if not isinstance(value, list):
         raise BadValue(f"{name} must be a list, not {value!r:.60}")
     return value
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, str):
+        return float(parse_exact(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadValue(f"{name} must be a number, not {value!r:.60}")
+    return value
+
+
+def _exact(value: object, name: str) -> Fraction:
+    if isinstance(value, str):
+        return parse_exact(value)
+    number = _number(value, name)
+    if not -1e300 < number < 1e300:
+        raise BadValue(f"{name} is too large")
+    return Fraction(str(number))  # decimal, as it was written
 
 
 def _whole(value: object, name: str) -> int:
@@ -161,7 +177,7 @@ def run_case(case: Case, formulas: Mapping[str, Formula]) -> Outcome:
 def _compared(got: Answer, case: Case) -> tuple[bool, str | None]:
     if case.expected is None:
         return False, "nothing is expected of this case"
-    found = _ABSOLUTE.search(case.note) if case.rel_tol is None else None
+    found = _ABSOLUTE.search(case.note or "") if case.rel_tol is None else None
     where = difference(got, case.expected, case.rel_tol or 0.0, float(found[1]) if found else 0.0)
     return where is None, where
 

@@ -7,13 +7,15 @@ from fractions import Fraction
 
 from worldline.capacity import admission, edf, precopy, rewriting, timeline
 from worldline.capacity.cases import Answer, Formula, Inputs
-from worldline.capacity.engset import engset, engset_offered
+from worldline.capacity.domain import EXACT_MAX, Real
+from worldline.capacity.engset import Engset, engset, engset_offered
 from worldline.capacity.erlang import Service, erlang_b, erlang_b_load, erlang_b_servers, erlang_c, queue, staff
 from worldline.capacity.finite_source import Sources, present_pmf, response_tail, stationary, wait_tail
 from worldline.capacity.fixed_service import Thinkers, fixed_wait_tail, response_s, throughput_per_s
 from worldline.capacity.gate import Demand, Fabric, Way, judge, lane_fan_in
 from worldline.capacity.occupancy import (
     EXACT_BITS_MAX,
+    mean_writes_to_touch_all,
     occupancy,
     occupancy_exact,
     occupancy_pmf,
@@ -69,7 +71,13 @@ def _mmc(given: Inputs) -> Answer:
 
 
 def _engset(given: Inputs) -> Answer:
-    found = engset(given.whole("N"), given.whole("c"), given.exact("a_idle"))
+    sources, servers = given.whole("N"), given.whole("c")
+    if servers <= EXACT_SERVERS:
+        return _congestions(engset(sources, servers, given.exact("a_idle")))
+    return _congestions(engset(sources, servers, given.number("a_idle")))
+
+
+def _congestions(found: Engset[Real]) -> Answer:
     return {
         "time_congestion": found.time_congestion,
         "call_congestion": found.call_congestion,
@@ -86,9 +94,22 @@ def _engset_offered(given: Inputs) -> Answer:
 
 
 def _finite_source(given: Inputs) -> Answer:
-    exact = Sources(given.whole("N"), given.whole("c"), given.exact("nu"), given.exact("mu"))
-    found, p = stationary(exact), present_pmf(exact)
-    answer: dict[str, Answer] = {
+    count, lanes = given.whole("N"), given.whole("c")
+    sources = Sources(count, lanes, given.number("nu"), given.number("mu"))
+    if count <= EXACT_SERVERS:
+        answer = _averages(Sources(count, lanes, given.exact("nu"), given.exact("mu")))
+    else:
+        answer = _averages(sources)
+    if given.has("t_wait"):
+        answer["P_W_gt_t"] = wait_tail(sources, given.number("t_wait"))
+    if given.has("t_resp"):
+        answer["P_R_gt_t"] = response_tail(sources, given.number("t_resp"))
+    return answer
+
+
+def _averages(sources: Sources[Real]) -> dict[str, Answer]:
+    found = stationary(sources)
+    return {
         "p0": found.nobody,
         "L": found.present,
         "Lq": found.waiting,
@@ -97,16 +118,10 @@ def _finite_source(given: Inputs) -> Answer:
         "R": found.response_s,
         "Wq": found.wait_s,
         "P_wait": found.waiting_chance,
-        "p": p,
-        "loss_machines": found.waiting / max(exact.count, 1),
+        "p": present_pmf(sources),
+        "loss_machines": found.waiting / max(sources.count, 1),
         "loss_repairmen": 1 - found.utilization,
     }
-    sources = Sources(exact.count, exact.lanes, float(exact.idle_per_s), float(exact.services_per_s))
-    if given.has("t_wait"):
-        answer["P_W_gt_t"] = wait_tail(sources, given.number("t_wait"))
-    if given.has("t_resp"):
-        answer["P_R_gt_t"] = response_tail(sources, given.number("t_resp"))
-    return answer
 
 
 def _peck_hazelwood(given: Inputs) -> Answer:
@@ -230,6 +245,18 @@ def _occupancy(given: Inputs) -> Answer:
     return {"mean": found.mean, "var": found.variance}
 
 
+def _block_union(given: Inputs) -> Answer:
+    blocks = given.whole("blocks")
+    if blocks <= EXACT_SERVERS:
+        return rewriting.block_union(given.exact("W"), given.exact("m"), blocks)
+    return rewriting.block_union(given.number("W"), given.number("m"), blocks)
+
+
+def _coupon(given: Inputs) -> Answer:
+    cells = given.whole("n")
+    return writes_to_touch_all(cells) if cells <= EXACT_MAX else mean_writes_to_touch_all(cells)
+
+
 def _linear(given: Inputs) -> Answer:
     stop = precopy.Stop(given.number("v_th"), precopy.ROUNDS_MAX)
     course = precopy.precopy(given.number("S"), given.number("B"), rewriting.Linear(given.number("D")), stop)
@@ -279,7 +306,7 @@ def _pipeline(given: Inputs) -> Answer:
 
 
 def _unequal(given: Inputs) -> Answer:
-    chunks = [[Fraction(spent) for spent in row] for row in given.table("stage_times")]
+    chunks = given.exact_table("stage_times")
     return {
         "makespan": makespan_s(chunks),
         "buffer0": makespan_s(chunks, 0),
@@ -313,12 +340,12 @@ def _warm_buffer(given: Inputs) -> Answer:
 
 
 def _greedy(given: Inputs) -> Answer:
-    trace = (given.row("arrivals"), given.number("C"), given.number("H"))
+    trace = (given.numbers("arrivals"), given.number("C"), given.number("H"))
     return {"accepted": admission.greedy(*trace), "optimal_count": admission.most_admitted(*trace)}
 
 
 def _edf_insert(given: Inputs) -> Answer:
-    rows = (given.row("arrivals"), given.row("C"), given.row("D"))
+    rows = (given.numbers("arrivals"), given.numbers("C"), given.numbers("D"))
     if len({len(row) for row in rows}) != 1:
         raise BadValue("arrivals, C and D must be of one length")
     served = admission.run_edf([admission.Request(at, cost, at + due) for at, cost, due in zip(*rows, strict=True)])
@@ -327,8 +354,8 @@ def _edf_insert(given: Inputs) -> Answer:
 
 FORMULAS: Mapping[str, Formula] = {
     "admission_gate": _gate,
-    "block_union": lambda given: rewriting.block_union(given.exact("W"), given.exact("m"), given.whole("blocks")),
-    "coupon": lambda given: writes_to_touch_all(given.whole("n")),
+    "block_union": _block_union,
+    "coupon": _coupon,
     "dm_vs_opa": _orders,
     "edf_insert_admission": _edf_insert,
     "engset": _engset,

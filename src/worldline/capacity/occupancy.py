@@ -86,3 +86,9 @@ def writes_to_touch_all(cells: int) -> Fraction:
     """
     n = whole(cells, "cells", least=1, most=EXACT_MAX)
     return n * sum((Fraction(1, i) for i in range(1, n + 1)), Fraction(0))
+
+
+def mean_writes_to_touch_all(cells: int) -> float:
+    """As `writes_to_touch_all`, in floating point, for up to 10 million cells."""
+    n = whole(cells, "cells", least=1)
+    return n * math.fsum(1 / i for i in range(1, n + 1))

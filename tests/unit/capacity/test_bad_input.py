@@ -99,6 +99,7 @@ NUMBERS: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
     (occupancy.poisson_occupancy, (5.0, 1.0, 2.0)),
     (lambda r, t: occupancy.poisson_occupancy_of([r], t), (1.0, 2.0)),
     (occupancy.writes_to_touch_all, (5,)),
+    (occupancy.mean_writes_to_touch_all, (5,)),
     (rewriting.Linear, (1.0,)),
     (rewriting.FixedSet, (1.0, 1.0)),
     (rewriting.BlockSets, (2.0, 1.0, 1.0)),

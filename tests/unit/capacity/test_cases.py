@@ -212,3 +212,27 @@ def test_a_copy_of_a_case_is_not_changed_by_running_it() -> None:
         before = copy.deepcopy(case)
         run_case(case, FORMULAS)
         assert case == before
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "expected", "tolerance"),
+    [
+        ("erlang_b", {"c": 2, "A": 1.0}, {"exact": "1/5"}, 0.0),
+        ("erlang_b", {"c": 300, "A": "300"}, {"float": 0.04468148185994271}, 1e-12),
+        ("engset", {"N": 5000, "c": 300, "a_idle": 0.1}, {"call_congestion": 0.3655641045964909}, 1e-12),
+        ("engset", {"N": 3, "c": 2, "a_idle": "5/7"}, {"carried": {"exact": "255/229"}}, 0.0),
+        ("mmc_finite_source", {"N": 5000, "c": 3, "nu": 0.001, "mu": 1}, {"L": 2000.0}, 1e-9),
+        ("block_union", {"W": 10, "m": 5.5, "blocks": 2}, {"exact": "319/40"}, 0.0),
+        ("block_union", {"W": 10, "m": 1, "blocks": 5000}, {"float": 10.0}, 1e-12),
+        ("coupon", {"n": 1000}, {"float": 7485.470860550345}, 1e-12),
+        ("pipeline_variable", {"stage_times": [[0.5, "1/2"], [1, 1]]}, {"makespan": "5/2"}, 0.0),
+        ("greedy_fifo_admission", {"arrivals": [0, 0.5], "C": 1, "H": 1.25}, {"accepted": [0]}, 0.0),
+        ("verify_lane_fanin", {"S": 0.1, "H": 0.3, "D": 0, "B_crc": 1, "o": 0}, {"N_frozen": 3}, 0.0),
+        ("erlang_b_min_servers", {"A": 1000, "p": 0.01}, {"int": 1029}, 0.0),
+    ],
+)
+def test_a_case_may_be_written_in_any_kind_of_number_and_any_size(
+    model: str, inputs: dict[str, object], expected: object, tolerance: float
+) -> None:
+    outcome = run_case(Case("x", model, inputs, expected, tolerance), FORMULAS)
+    assert outcome.ok, (outcome.got, outcome.error)

@@ -25,6 +25,7 @@ from worldline.capacity.gate import (
     needed_raw_bytes_per_s,
 )
 from worldline.capacity.occupancy import (
+    mean_writes_to_touch_all,
     occupancy,
     occupancy_exact,
     occupancy_pmf,
@@ -289,6 +290,7 @@ def test_large_occupancies_keep_their_digits() -> None:
     assert occupancy(10**6, 10**6).variance == pytest.approx(1e6 * (math.exp(-1) - 2 * math.exp(-2)), rel=1e-5)
     assert poisson_occupancy_of([3.0] * 10, 1.0) == pytest.approx(poisson_occupancy(10, 30, 1.0))
     assert writes_to_touch_all(6) == Fraction(147, 10)
+    assert mean_writes_to_touch_all(400) == pytest.approx(float(writes_to_touch_all(400)), rel=1e-14)
 
 
 @few
