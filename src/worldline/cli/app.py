@@ -22,6 +22,7 @@ COMMANDS = {
     "describe": "Show one session.",
     "hosts": "List the hosts.",
     "worlds": "List the worlds that can be opened.",
+    "faults": "List the faults that can be planted in a move or a park.",
     "prove": "Prove that moving changes nothing, against a twin that never moved.",
     "qualify": "Measure a pair of plans, so that contracts of tier T1 may move between them.",
 }

@@ -36,7 +36,8 @@ def move(
     transport: str
         `tcp`, or `shm` between hosts of one machine (nothing is copied).
     fault: str
-        Plants a fault, where the fleet allows it: flip, cut, kill-target, lie, late-write.
+        Plants a fault, where the fleet allows it, as NAME[@step][,seed]: flip, kill-target@swap, drop,7.
+        `worldline faults` lists them.
     """
     shared = shared or Shared()
     doing = f"moving {session} to {host} (a host that never had this world builds its engine first)"

@@ -7,7 +7,7 @@ from worldline.cli.values import session_text
 from worldline.service.client import Client
 
 
-def park(session: str, *, shared: Shared | None = None) -> int:
+def park(session: str, *, fault: str | None = None, shared: Shared | None = None) -> int:
     """Writes a running session to a verified image and frees its host.
 
     After success no host owns the session and its image is on disk, synced. After a failure it plays on.
@@ -16,8 +16,10 @@ def park(session: str, *, shared: Shared | None = None) -> int:
     ----------
     session: str
         Its id.
+    fault: str
+        Plants a fault, where the fleet allows it, as NAME[@step][,seed]. `worldline faults` lists them.
     """
     shared = shared or Shared()
     with Client(shared.url) as client, patience(f"parking {session}"):
-        facts = client.session(session).park()
+        facts = client.session(session).park(fault=fault)
     return show(facts, session_text(facts), shared.json)

@@ -34,6 +34,8 @@ from worldline.runtime.messages import (
     SessionSpec,
 )
 from worldline.runtime.refusal import raise_refusal
+from worldline.schema.fault import Fault, parse_fault
+from worldline.schema.fault import Verb as Struck
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode
@@ -75,12 +77,13 @@ class Moves:
         """After success the session is a verified image on disk and on no host. After failure it plays on."""
         async with self._sessions.holding(request.session, move):
             row = self._allowed(request.session, Verb.PARK)
+            fault = self._planted(request.fault, Struck.PARK)
             source = self._hosts.living(owner_of(row))
             order = Order(
                 MoveId(move), SessionId(row.id), Mode.PARK, HostId(source.id), None, Epoch(row.epoch), row.contract,
                 image=image_name(row.id, move),
             )  # fmt: skip
-            cargo = Cargo(spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None)
+            cargo = Cargo(spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None, None, fault)
             ended = await self._carry_out(order, cargo, Ends(source, None), self._first_line(order, cargo), Begin())
         raise_refusal(ended)
         return self._book.view(request.session)
@@ -120,7 +123,7 @@ class Moves:
         return self._book.view(request.session)
 
     async def _plan_move(self, request: MoveRequest, row: Session, move: str) -> tuple[Order, Cargo, Ends]:
-        self._check_words(request, row)
+        fault = self._check_words(request, row)
         source, target = self._hosts.living(owner_of(row)), self._hosts.living(request.host)
         here = await _facts_of(source, row)
         plan = await target.plan_of(here.spec)
@@ -146,11 +149,12 @@ class Moves:
             here.state_bytes,
             here.plan,
             admission.qualification,
-            request.fault,
+            fault,
         )
         return order, cargo, Ends(source, target)
 
-    def _check_words(self, request: MoveRequest, row: Session) -> None:
+    def _check_words(self, request: MoveRequest, row: Session) -> Fault | None:
+        """The fault to plant. Raises what is wrong with the request by itself."""
         if row.twin_of is not None:
             raise BadValue(f"session {row.id} is the twin of {row.twin_of}, and a twin never moves", session=row.id)
         self._hosts.get(request.host)
@@ -158,8 +162,14 @@ class Moves:
         check_elsewhere(SessionId(row.id), owner, HostId(request.host))
         if request.mode not in {Mode.FREEZE, Mode.PRECOPY}:
             raise BadValue(f"a move's mode is freeze or precopy, not {request.mode}", mode=str(request.mode))
-        if request.fault is not None and not self._faults:
-            raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=request.fault)
+        return self._planted(request.fault, Struck.MOVE)
+
+    def _planted(self, fault: str | None, verb: Struck) -> Fault | None:
+        if fault is None:
+            return None
+        if not self._faults:
+            raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=fault)
+        return parse_fault(fault, verb)
 
     def _first_line(self, order: Order, cargo: Cargo) -> Move:
         return Move(

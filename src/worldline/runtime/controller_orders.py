@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
@@ -17,7 +18,7 @@ from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.handoff import Handoff
 from worldline.control.order import SIDE_OF, Call, Command, Event, JournalPhase, Order, Side
-from worldline.errors import HostGone, Unauthenticated, UnknownMove, UnknownSession, WorldlineError
+from worldline.errors import HostGone, TimedOut, Unauthenticated, UnknownMove, UnknownSession, WorldlineError
 from worldline.runtime import messages as wire
 from worldline.runtime.controller_book import Book, with_receipt
 from worldline.runtime.controller_hosts import HostLink
@@ -25,6 +26,8 @@ from worldline.runtime.driver import next_event
 from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move, SessionSpec
 from worldline.runtime.store import Change, Owner
+from worldline.runtime.trouble import Trouble
+from worldline.schema.fault import Fault, FaultName, Step
 from worldline.schema.ids import Epoch, HostId
 from worldline.schema.plan import Plan, Qualification
 from worldline.schema.receipt import Receipt
@@ -62,7 +65,12 @@ class Cargo:
     state_bytes: int
     source_plan: Plan | None
     qualification: Qualification | None = None
-    fault: str | None = None
+    fault: Fault | None = None
+
+    @property
+    def planted(self) -> str | None:
+        """The fault as hosts are told of it."""
+        return None if self.fault is None else str(self.fault)
 
 
 @dataclass(slots=True)
@@ -85,6 +93,17 @@ class Ends:
     def same_process(self, side: Side) -> bool:
         return self.link(side).generation == self.generations[side]
 
+    def pid(self, fault: FaultName) -> int | None:
+        """The process that a fault is about; None where there is none."""
+        match fault:
+            case FaultName.KILL_CONTROLLER:
+                return os.getpid()
+            case FaultName.KILL_SOURCE | FaultName.STOP_SOURCE:
+                link = self.source
+            case _:
+                link = self.target
+        return None if link is None or link.incarnation is None else link.incarnation.pid
+
     def gone(self) -> list[Side]:
         """Sides whose process is known to have ended."""
         return [side for side, was in self.generations.items() if was is not None and self.link(side).is_over(was)]
@@ -105,6 +124,7 @@ class OrderRun:
         self._calls: set[asyncio.Task[None]] = set()
         self._told_gone: set[Side] = set()
         self._finish: words.Finish | None = None
+        self._trouble = Trouble(cargo.fault, ends.pid)
 
     def feed(self, event: Event) -> None:
         """From outside: a progress notice."""
@@ -124,7 +144,10 @@ class OrderRun:
         try:
             async with asyncio.TaskGroup() as calls:
                 while self._finish is None:
-                    for command in self._machine.handle(await self._next(), self._clock.monotonic_s()):
+                    event = await self._next()
+                    if isinstance(event, words.TargetPrepared | words.ImageWritten):
+                        await self._trouble.reach(Step.PREPARED)
+                    for command in self._machine.handle(event, self._clock.monotonic_s()):
                         await self._execute(command, calls)
                     self._show()
                 for call in self._calls:
@@ -138,6 +161,9 @@ class OrderRun:
         return await next_event(self._events, self._machine.wake_at_s, words.DeadlinePassed(), self._clock)
 
     async def _execute(self, command: Command, calls: asyncio.TaskGroup) -> None:
+        step = STEP_OF.get(type(command))
+        if step is not None:
+            await self._trouble.reach(step)
         match command:
             case words.Journal():
                 await self._journal(command)
@@ -161,12 +187,12 @@ class OrderRun:
                 return Call.PREPARE_TARGET, self._prepare(), Answer(wire.Endpoint, _target_ready), 0.0
             case words.RunSource(transport, address, key):
                 endpoint = wire.Endpoint(transport, address, key)
-                run = wire.RunSource(order.move, order.session, order.epoch, order.mode, endpoint, cargo.fault)
+                run = wire.RunSource(order.move, order.session, order.epoch, order.mode, endpoint, cargo.planted)
                 return Call.RUN_SOURCE, run, Answer(wire.SourceSealed, _source_sealed), 0.0
             case words.AwaitPrepared():
                 return Call.AWAIT_PREPARED, wire.AwaitPrepared(order.move), Answer(Receipt, words.TargetPrepared), 0.0
             case words.WriteImage(image):
-                write = wire.WriteImage(order.move, order.session, order.epoch, image)
+                write = wire.WriteImage(order.move, order.session, order.epoch, image, cargo.planted)
                 return Call.WRITE_IMAGE, write, Answer(Receipt, words.ImageWritten), 0.0
             case words.LoadImage(image):
                 return Call.LOAD_IMAGE, self._load(image), Answer(Receipt, words.TargetPrepared), 0.0
@@ -205,7 +231,7 @@ class OrderRun:
             state_bytes=cargo.state_bytes,
             source_plan=cargo.source_plan,
             qualification=cargo.qualification,
-            fault=cargo.fault,
+            fault=cargo.planted,
         )
 
     def _load(self, image: str) -> wire.LoadImage:
@@ -228,6 +254,9 @@ class OrderRun:
                 raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
             wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
             result = await self._ends.link(side).call(message, answer.kind, wait_s)
+            step = STEP_OF_CALL.get(call)
+            if step is not None and self._trouble.loses_answer(step):
+                raise TimedOut(f"planted: what {side} answered to {call} was not heard")
             _check_signer(result, self._ends.link(side))
         except (UnknownSession, UnknownMove) as error:
             # The process that had it is over, and this one answers in its name: see `Hosts`.
@@ -242,6 +271,7 @@ class OrderRun:
         while True:
             await asyncio.sleep(delay_s)
             try:
+                self._trouble.read()
                 row = await self._book.refresh(self.order.session)
                 held = await self._book.store.move(self.order.move)
             except Exception:
@@ -267,6 +297,7 @@ class OrderRun:
             move = replace(move, outcome=str(facts["outcome"]), ended_at_s=self._clock.wall_s())
         self.move = move
         if command.phase is JournalPhase.BEGUN:
+            self._trouble.write(Step.PREPARE)
             await self._book.journal(move)  # nothing was asked of anybody yet: what fails here ends the order
         else:
             await self._write(move)
@@ -277,6 +308,7 @@ class OrderRun:
         """
         while True:
             try:
+                self._trouble.write(Step.RETIRE)
                 return await self._book.journal(move)
             except Exception:
                 log.exception("move %s: its line %s can't be written yet", move.id, move.phase)
@@ -298,7 +330,9 @@ class OrderRun:
         move = replace(self.move, phase=str(JournalPhase.COMMITTED), receipt=command.receipt, story=self._story())
         before = Owner(command.before.host, command.before.epoch)
         try:
+            self._trouble.write(Step.SWAP)
             ok = await self._book.swap(Change(after, before, move, str(JournalPhase.BEGUN), command.receipt))
+            self._trouble.written()
         except Exception as error:
             log.exception("the commit of move %s has an unknown outcome", self.order.move)
             return words.SwapUnknown(f"{type(error).__name__}: {error}")
@@ -340,6 +374,22 @@ class Answer:
     event: Callable[[Any], Event]
 
 
+STEP_OF: dict[type[Command], Step] = {
+    words.PrepareTarget: Step.PREPARE,
+    words.LoadImage: Step.PREPARE,
+    words.RunSource: Step.RUN,
+    words.WriteImage: Step.RUN,
+    words.SwapOwner: Step.SWAP,
+    words.Activate: Step.ACTIVATE,
+    words.Retire: Step.RETIRE,
+}
+STEP_OF_CALL = {
+    Call.PREPARE_TARGET: Step.PREPARE,
+    Call.RUN_SOURCE: Step.RUN,
+    Call.WRITE_IMAGE: Step.RUN,
+    Call.ACTIVATE: Step.ACTIVATE,
+    Call.RETIRE: Step.RETIRE,
+}
 SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 """Calls that do no bulk work."""
 NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})

@@ -38,6 +38,7 @@ from worldline.runtime.imaging import ImageArrival, ImageDeparture, ImageTools
 from worldline.runtime.mover_source import SourceRun, SourceTools
 from worldline.runtime.mover_target import Ground, TargetAttempt, TargetTools
 from worldline.runtime.rpc_peer import Peer
+from worldline.schema.fault import Fault, Verb, parse_fault
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
@@ -54,9 +55,6 @@ ARRIVALS_MAX = 8
 """Attempts that may be under way into one host at once."""
 REMEMBERED_MAX = 256
 """Ended attempts whose outcome is still answered."""
-HOST_FAULTS = frozenset({"kill-target", "late-write"})
-"""Planted here; the others are planted in the transport."""
-FAULT_SEED = 1
 
 T = TypeVar("T")
 
@@ -129,6 +127,8 @@ class Moves:
         self._host = host
         self._incoming: OrderedDict[str, Incoming] = OrderedDict()
         self._outgoing: OrderedDict[str, Outgoing] = OrderedDict()
+        self._given_up: OrderedDict[str, None] = OrderedDict()
+        """Moves that the controller has called off: a call of theirs that arrives late begins nothing."""
         self._activating = asyncio.Lock()
 
     async def handle(self, peer: Peer, message: wire.ToHost) -> object:
@@ -172,8 +172,7 @@ class Moves:
     # ---- in
 
     async def _prepare(self, order: wire.PrepareTarget) -> wire.Endpoint:
-        self._refuse_fault(order.fault)
-        transport = self._planted(order.transport, order.fault)
+        transport = self._planted(order.transport, self._fault(order.fault))
         self._refuse_arrival(order.move)
         with self._host.new_name(order.session):
             built = await self._desk.engines.get(order.spec)
@@ -218,6 +217,7 @@ class Moves:
         return await asyncio.shield(arrival.receipt)
 
     def _refuse_arrival(self, move: str) -> None:
+        self._refuse_given_up(move)
         if move in self._incoming:
             raise MoveInProgress(f"move {move} was prepared here before", move=move)
         under_way = [incoming for incoming in self._incoming.values() if not incoming.arrival.over]
@@ -256,6 +256,7 @@ class Moves:
             return session.facts()
 
     async def _discard(self, order: wire.Discard) -> None:
+        self._give_up(order.move)
         incoming = self._incoming.get(order.move)
         if incoming is not None:
             await incoming.arrival.discard()
@@ -272,8 +273,7 @@ class Moves:
         known = self._outgoing.get(order.move)
         if known is not None and isinstance(known.departure, SourceRun):
             return await asyncio.shield(known.departure.sealed)
-        self._refuse_fault(order.fault)
-        transport = self._planted(order.endpoint.transport, order.fault)
+        transport = self._planted(order.endpoint.transport, self._fault(order.fault))
         session = self._leaving(order.move, order.session, order.epoch)
 
         def report(progress: wire.Progress) -> None:
@@ -288,12 +288,14 @@ class Moves:
         known = self._outgoing.get(order.move)
         if known is not None and isinstance(known.departure, ImageDeparture):
             return await asyncio.shield(known.departure.written)
+        self._fault(order.fault, Verb.PARK)
         session = self._leaving(order.move, order.session, order.epoch)
         departure = ImageDeparture(order, session, self._image_tools())
         self._outgoing[order.move] = Outgoing(departure, order.session)
         return await asyncio.shield(departure.written)
 
     def _leaving(self, move: str, name: str, epoch: int) -> HostedSession:
+        self._refuse_given_up(move)
         session = self._host.session_of(name, epoch)
         refuse_if_held(session, move)
         for other, outgoing in self._outgoing.items():
@@ -303,6 +305,7 @@ class Moves:
         return session
 
     async def _thaw(self, order: wire.Thaw) -> None:
+        self._give_up(order.move)
         outgoing = self._outgoing.get(order.move)
         if outgoing is not None:
             await outgoing.departure.thaw("ABORTED", "the controller called the move off")
@@ -318,26 +321,33 @@ class Moves:
 
     # ---- both
 
+    def _give_up(self, move: str) -> None:
+        self._given_up[move] = None
+        if len(self._given_up) > REMEMBERED_MAX:
+            self._given_up.popitem(last=False)
+
+    def _refuse_given_up(self, move: str) -> None:
+        if move in self._given_up:
+            raise StaleEpoch(f"move {move} was called off before this call of it arrived", move=move)
+
     def _transport(self, name: str) -> Transport:
         transport = self._desk.transports.get(name)
         if transport is None:
             raise BadValue(f"host {self._desk.host} has no transport {name[:80]!r}", transport=name[:80])
         return transport
 
-    def _planted(self, name: str, fault: str | None) -> Transport:
+    def _planted(self, name: str, fault: Fault | None) -> Transport:
         """The transport, with the fault in it if it is one of the data plane's."""
         transport = self._transport(name)
-        return plant(transport, fault, FAULT_SEED) if fault in PLANTED and fault is not None else transport
+        return transport if fault is None or fault.name not in PLANTED else plant(transport, fault)
 
-    def _refuse_fault(self, fault: str | None) -> None:
-        if fault is None:
-            return
+    def _fault(self, text: str | None, verb: Verb = Verb.MOVE) -> Fault | None:
+        """Raises `BadValue` for one that is none, and for any where the fleet allows none."""
+        if text is None:
+            return None
         if not self._desk.allow_faults:
             raise BadValue("this host was started without faults: it plants none")
-        if fault not in PLANTED.keys() | HOST_FAULTS:
-            raise BadValue(
-                f"no fault is called {fault[:80]!r}; known are {', '.join(sorted(PLANTED.keys() | HOST_FAULTS))}"
-            )
+        return parse_fault(text, verb)
 
     def _image_tools(self) -> ImageTools:
         desk = self._desk

@@ -22,6 +22,7 @@ from worldline.runtime.host_engine import Cut, Engine
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.messages import LoadImage, SessionFailed, WriteImage
+from worldline.schema.fault import Verb, parse_fault
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.layout import Extent
 from worldline.schema.plan import Plan
@@ -30,6 +31,7 @@ from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
 from worldline.verify import image as images
 from worldline.verify.digests import Digested
+from worldline.verify.disk import disk_of
 from worldline.verify.receipts import UNSEALED, make_receipt
 from worldline.verify.signing import SigningKey
 
@@ -124,7 +126,8 @@ class ImageDeparture:
             made_at_s=self._tools.clock.wall_s(),
         )
         digested = Digested(cut.manifest, cut.digests)
-        await asyncio.to_thread(images.write_image, self._path, identity, digested, self.session.engine.arena)
+        disk = disk_of(None if order.fault is None else parse_fault(order.fault, Verb.PARK))
+        await asyncio.to_thread(images.write_image, self._path, identity, digested, self.session.engine.arena, disk)
         log.info("session %s epoch %d move %s: image %s written", who.session, who.epoch, order.move, order.image)
         return self._receipt(cut)
 

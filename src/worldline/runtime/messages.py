@@ -202,6 +202,7 @@ class WriteImage(Message, frozen=True):
     epoch: int
     image: str
     """A file name, no path; the host knows the directory."""
+    fault: str | None = None
 
 
 class LoadImage(Message, frozen=True):
@@ -350,6 +351,7 @@ class ParkRequest(Message, frozen=True):
     """-> `Session`."""
 
     session: str
+    fault: str | None = None
 
 
 class ResumeRequest(Message, frozen=True):

@@ -25,6 +25,7 @@ from worldline.runtime.host_engine import Cut
 from worldline.runtime.hosting import HostedSession
 from worldline.runtime.messages import Progress, RunSource, SourceSealed
 from worldline.runtime.mover_outbox import Outbox
+from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.layout import META_SEGMENT, Extent, Manifest
 from worldline.transport.protocol import ArenaBytes, Link, RecordIn, Transport
@@ -140,7 +141,8 @@ class SourceRun:
             if self._machine.phase in _SEALED:
                 return  # whose the session is, the record says; a peer's nonsense does not
             commands = self._machine.handle(words.Abort(error.code, error.sentence), self._tools.clock.monotonic_s())
-        if self.order.fault == "late-write" and isinstance(event, words.CutTaken) and self._machine.phase in _FROZEN:
+        late = fault_in(self.order.fault, FaultName.LATE_WRITE) is not None
+        if late and isinstance(event, words.CutTaken) and self._machine.phase in _FROZEN:
             _write_late(event.manifest, self.session.engine.arena)
         for command in commands:
             await self._do(command)

@@ -31,6 +31,7 @@ from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.messages import PrepareTarget, SessionFailed
 from worldline.runtime.mover_outbox import Outbox
+from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.layout import Extent
 from worldline.schema.receipt import Receipt
@@ -201,7 +202,8 @@ class TargetAttempt:
     async def _take(self, link: Link) -> None:
         event = await link.receive()
         if not isinstance(event, RecordIn):
-            if self.order.fault == "kill-target":
+            fault = fault_in(self.order.fault, FaultName.KILL_TARGET)
+            if fault is not None and fault.step is None:
                 log.warning("move %s: this process ends now, as the planted fault says", self.order.move)
                 os._exit(KILLED_BY_FAULT)
             self._events.put_nowait(words.LandedIn(event.extent))

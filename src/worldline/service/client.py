@@ -187,9 +187,9 @@ class SessionHandle:
         move: Move = self.client.verb("POST", self._path("move"), body, Move)
         return move
 
-    def park(self) -> Session:
+    def park(self, *, fault: str | None = None) -> Session:
         """After success the session is a verified image and no host owns it; after a failure it plays on."""
-        session: Session = self.client.verb("POST", self._path("park"), {}, Session)
+        session: Session = self.client.verb("POST", self._path("park"), {"fault": fault}, Session)
         return session
 
     def resume(self, host: str | None = None) -> Session:

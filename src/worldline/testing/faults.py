@@ -1,22 +1,36 @@
 """More faults at the transport boundary, for tests: `FaultyTransport(TcpTransport(), Drop, seed=7)`.
 
-Those that a fleet can plant by name (`Flip`, `Lie`, `Cut`) are in `worldline.transport.faults` and named here again.
+Those that a fleet can plant by name are in `worldline.transport.faults` and named here again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Sequence
 
-from worldline.errors import BadValue, LinkCut, TimedOut
+from worldline.errors import BadValue, LinkCut
 from worldline.schema.layout import Extent
-from worldline.transport.faults import Cut, Fault, FaultKind, FaultyTransport, Flip, Lie, PassingLink, SpoilingLink
+from worldline.transport.faults import (
+    Cut,
+    Delay,
+    Drop,
+    Duplicate,
+    Fault,
+    FaultKind,
+    FaultyTransport,
+    Flip,
+    Lie,
+    PassingLink,
+    Reorder,
+    SpoilingLink,
+    Stall,
+    Truncate,
+)
 from worldline.transport.protocol import ArenaBytes, Landed, Link, LinkEvent
 
 __all__ = [
     "Blank",
     "Cut",
+    "Delay",
     "Drop",
     "Duplicate",
     "Fault",
@@ -27,46 +41,11 @@ __all__ = [
     "Lie",
     "Reorder",
     "Stall",
+    "Truncate",
 ]
 
 LATE_OCTET = 0xA5
 """What a late writer writes."""
-
-
-class Stall(Fault):
-    """Nothing posted is ever delivered."""
-
-    def at_source(self, link: Link) -> Link:
-        return _StallLink(link)
-
-
-class _StallLink(PassingLink):
-    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
-        await asyncio.sleep(deadline_s)
-        await self.inner.fence()
-        raise TimedOut("the other side did not take the bytes in time")
-
-
-class Drop(Fault):
-    """One extent of the first post is left out, and nobody is told."""
-
-    def at_source(self, link: Link) -> Link:
-        return _DropLink(link, self)
-
-
-class _DropLink(PassingLink):
-    def __init__(self, inner: Link, fault: Fault) -> None:
-        super().__init__(inner)
-        self._chance = fault.chance
-        self._dropped = False
-
-    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
-        if self._dropped or not extents:
-            return await self.inner.post(extents, deadline_s)
-        self._dropped = True
-        victim = self._chance.randrange(len(extents))
-        crossed = await self.inner.post([*extents[:victim], *extents[victim + 1 :]], deadline_s)
-        return crossed + (extents[victim].nbytes if crossed else 0)
 
 
 class Blank(Fault):
@@ -78,44 +57,6 @@ class Blank(Fault):
 
 def _blank(arena: ArenaBytes, extent: Extent) -> None:
     arena.bytes_at(extent)[:] = bytes(extent.nbytes)
-
-
-class Duplicate(Fault):
-    """Everything is delivered twice: each post, and each record."""
-
-    def at_source(self, link: Link) -> Link:
-        return _DuplicateLink(link)
-
-    def at_target(self, link: Link) -> Link:
-        return _DuplicateLink(link)
-
-
-class _DuplicateLink(PassingLink):
-    async def send(self, record: bytes) -> None:
-        await self.inner.send(record)
-        await self.inner.send(record)
-
-    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
-        await self.inner.post(extents, deadline_s)
-        return await self.inner.post(extents, deadline_s)
-
-
-class Reorder(Fault):
-    """The extents of each post land in another order, which no reader may mind."""
-
-    def at_source(self, link: Link) -> Link:
-        return _ReorderLink(link, self)
-
-
-class _ReorderLink(PassingLink):
-    def __init__(self, inner: Link, fault: Fault) -> None:
-        super().__init__(inner)
-        self._chance = fault.chance
-
-    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
-        shuffled = list(extents)
-        self._chance.shuffle(shuffled)
-        return await self.inner.post(shuffled, deadline_s)
 
 
 class LateWriter(Fault):

@@ -13,12 +13,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from worldline.errors import BadValue, LinkCut
+from worldline.errors import BadValue, LinkCut, TimedOut
+from worldline.schema.fault import Fault as Planted
+from worldline.schema.fault import FaultName
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.transport.protocol import ArenaBytes, Landed, Link, LinkEvent, Listener, Transport
 
 WITHHELD_BYTES = 64
+DELAY_S = 0.2
+"""Of each transfer."""
 
 
 class PassingLink:
@@ -157,6 +161,116 @@ def _first_half(extents: Sequence[Extent]) -> list[Extent]:
     return half
 
 
+class Stall(Fault):
+    """Nothing posted is ever delivered."""
+
+    def at_source(self, link: Link) -> Link:
+        return _StallLink(link)
+
+
+class _StallLink(PassingLink):
+    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
+        await asyncio.sleep(deadline_s)
+        await self.inner.fence()
+        raise TimedOut("the other side did not take the bytes in time")
+
+
+class Drop(Fault):
+    """One extent of the first post is left out, and nobody is told."""
+
+    def at_source(self, link: Link) -> Link:
+        return _DropLink(link, self)
+
+
+class _DropLink(PassingLink):
+    def __init__(self, inner: Link, fault: Fault) -> None:
+        super().__init__(inner)
+        self._chance = fault.chance
+        self._dropped = False
+
+    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
+        if self._dropped or not extents:
+            return await self.inner.post(extents, deadline_s)
+        self._dropped = True
+        victim = self._chance.randrange(len(extents))
+        crossed = await self.inner.post([*extents[:victim], *extents[victim + 1 :]], deadline_s)
+        return crossed + (extents[victim].nbytes if crossed else 0)
+
+
+class Truncate(Fault):
+    """The end of each post, chosen in its last extent, never leaves, and nobody is told."""
+
+    def at_source(self, link: Link) -> Link:
+        return _TruncateLink(link, self)
+
+
+class _TruncateLink(PassingLink):
+    def __init__(self, inner: Link, fault: Fault) -> None:
+        super().__init__(inner)
+        self._chance = fault.chance
+
+    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
+        if not extents:
+            return await self.inner.post(extents, deadline_s)
+        last = extents[-1]
+        kept = self._chance.randrange(last.nbytes)
+        shorter = [*extents[:-1], *([Extent(last.offset, kept)] if kept else ())]
+        crossed = await self.inner.post(shorter, deadline_s)
+        return crossed + (last.nbytes - kept if crossed else 0)
+
+
+class Delay(Fault):
+    """Each post leaves late. Its deadline counts from when it was asked for."""
+
+    def at_source(self, link: Link) -> Link:
+        return _DelayLink(link)
+
+
+class _DelayLink(PassingLink):
+    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
+        late_s = min(DELAY_S, deadline_s)
+        await asyncio.sleep(late_s)
+        return await self.inner.post(extents, deadline_s - late_s)
+
+
+class Duplicate(Fault):
+    """Everything is delivered twice: each post, and each record."""
+
+    def at_source(self, link: Link) -> Link:
+        return _DuplicateLink(link)
+
+    def at_target(self, link: Link) -> Link:
+        return _DuplicateLink(link)
+
+
+class _DuplicateLink(PassingLink):
+    async def send(self, record: bytes) -> None:
+        await self.inner.send(record)
+        await self.inner.send(record)
+
+    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
+        await self.inner.post(extents, deadline_s)
+        return await self.inner.post(extents, deadline_s)
+
+
+class Reorder(Fault):
+    """The extents of each post land in another order, which no reader may mind."""
+
+    def at_source(self, link: Link) -> Link:
+        return _ReorderLink(link, self)
+
+
+class _ReorderLink(PassingLink):
+    def __init__(self, inner: Link, fault: Fault) -> None:
+        super().__init__(inner)
+        self._chance = fault.chance
+
+    async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
+        shuffled = list(extents)
+        self._chance.shuffle(shuffled)
+        return await self.inner.post(shuffled, deadline_s)
+
+
 class FaultyListener:
     """A listener whose link has the fault."""
 
@@ -193,13 +307,23 @@ class FaultyTransport:
         return self._fault(random.Random(self._seed)).at_source(link)
 
 
-PLANTED: Mapping[str, FaultKind] = {"flip": Flip, "lie": Lie, "cut": Cut}
-"""The faults that a fleet can be asked for by name."""
+PLANTED: Mapping[FaultName, FaultKind] = {
+    FaultName.FLIP: Flip,
+    FaultName.LIE: Lie,
+    FaultName.CUT: Cut,
+    FaultName.STALL: Stall,
+    FaultName.DROP: Drop,
+    FaultName.TRUNCATE: Truncate,
+    FaultName.DELAY: Delay,
+    FaultName.DUPLICATE: Duplicate,
+    FaultName.REORDER: Reorder,
+}
+"""The faults of `worldline.schema.fault` that are planted here."""
 
 
-def plant(transport: Transport, fault: str, seed: int) -> Transport:
-    """The transport with the fault of this name. Raises `BadValue` for a name that is none."""
-    kind = PLANTED.get(fault)
+def plant(transport: Transport, fault: Planted) -> Transport:
+    """The transport with this fault in each of its links. Raises `BadValue` for one that is not of the data plane."""
+    kind = PLANTED.get(fault.name)
     if kind is None:
-        raise BadValue(f"no fault of the data plane is called {fault[:80]!r}; known are {', '.join(PLANTED)}")
-    return FaultyTransport(transport, kind, seed)
+        raise BadValue(f"{fault.name} is no fault of the data plane; they are {', '.join(PLANTED)}")
+    return FaultyTransport(transport, kind, fault.seed)

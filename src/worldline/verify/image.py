@@ -34,6 +34,7 @@ from worldline.verify.digests import (
     leaf_digests,
     root,
 )
+from worldline.verify.disk import Disk, RealDisk
 from worldline.verify.durable import replacing
 from worldline.wire.body import Body, decode_json, encode_json
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
@@ -87,7 +88,7 @@ class WritableBytes(Protocol):
     def zero(self, extent: Extent) -> None: ...
 
 
-def write_image(path: Path, identity: Identity, digested: Digested, arena: BytesAt) -> None:
+def write_image(path: Path, identity: Identity, digested: Digested, arena: BytesAt, disk: Disk | None = None) -> None:
     """Writes, flushes, reads back, verifies and renames the state that `digested` found in `arena`.
 
     After success `path` is a verified image of exactly the digested state, durable. After failure `path` is what it
@@ -98,6 +99,7 @@ def write_image(path: Path, identity: Identity, digested: Digested, arena: Bytes
     if sys.byteorder != "little":
         raise ByteOrderRefused("images are written on little-endian machines only")
     identity.check()
+    disk = disk or RealDisk()
     manifest = digested.manifest
     file_manifest = _place(manifest, lambda nbytes, _: _padded(nbytes))
     described = encode_json(_Described(identity, manifest_to_body(file_manifest)), MANIFEST_BYTES_MAX)
@@ -105,12 +107,12 @@ def write_image(path: Path, identity: Identity, digested: Digested, arena: Bytes
     try:
         with replacing(path) as draft:
             with draft.open("xb", buffering=0) as file:
-                _write(file.fileno(), 0, header.encode())
-                _write(file.fileno(), HEADER_BYTES, described)
-                _write(file.fileno(), header.digests_offset, b"".join(digested.digests))
+                _write(disk, file.fileno(), 0, header.encode())
+                _write(disk, file.fileno(), HEADER_BYTES, described)
+                _write(disk, file.fileno(), header.digests_offset, b"".join(digested.digests))
                 for segment, here, there in _both(manifest, file_manifest):
                     at = header.segments_offset + there.offset
-                    _write(file.fileno(), at, arena.bytes_at(Extent(here.offset, segment.nbytes)))
+                    _write(disk, file.fileno(), at, arena.bytes_at(Extent(here.offset, segment.nbytes)))
                 os.ftruncate(file.fileno(), header.total_bytes)
                 os.fsync(file.fileno())
             report = reader.verify_image(draft, identity.session)
@@ -324,10 +326,10 @@ def _batches(leaves: list[Extent]) -> Iterator[list[Extent]]:
         yield leaves[start : start + count]
 
 
-def _write(fd: int, at: int, data: bytes | memoryview) -> None:
+def _write(disk: Disk, fd: int, at: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
-        done = os.pwrite(fd, view[:_WRITE_BYTES], at)
+        done = disk.write(fd, view[:_WRITE_BYTES], at)
         view, at = view[done:], at + done
 
 

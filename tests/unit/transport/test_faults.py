@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from worldline.errors import BadValue, LinkCut, TimedOut
+from worldline.schema.fault import FaultName, parse_fault
 from worldline.schema.layout import Extent
 from worldline.testing.faults import (
     Cut,
+    Delay,
     Drop,
     Duplicate,
     FaultyTransport,
@@ -17,6 +19,7 @@ from worldline.testing.faults import (
     Lie,
     Reorder,
     Stall,
+    Truncate,
 )
 from worldline.testing.transports import (
     CAPACITY_BYTES,
@@ -162,9 +165,22 @@ async def test_a_handed_over_arena_has_no_late_writer():
             pass
 
 
+async def test_truncate_leaves_the_end_of_each_post_out_and_reports_the_same_bytes(transport):
+    async with linked(FaultyTransport(transport, Truncate, seed=5)) as pair:
+        crossed = await pair.source.post(tiles(MIB), WAIT_S)
+        assert crossed == (0 if transport.hands_over else CAPACITY_BYTES)
+        got = await landed(pair.target, CAPACITY_BYTES - MIB)
+        assert got == tiles(MIB)[:-1]
+
+
+async def test_delay_changes_nothing_but_time(transport):
+    async with linked(FaultyTransport(transport, Delay, seed=5)) as pair:
+        assert await moved(pair, tiles(MIB)) == []
+
+
 def test_a_fleets_faults_are_known_by_name():
-    assert set(PLANTED) == {"flip", "lie", "cut"}
-    assert plant(MemoryTransport(), "flip", 1).name == "memory"
-    assert plant(open_transport("shm"), "flip", 1).hands_over
+    assert set(PLANTED) < set(FaultName)
+    assert plant(MemoryTransport(), parse_fault("flip")).name == "memory"
+    assert plant(open_transport("shm"), parse_fault("flip,3")).hands_over
     with pytest.raises(BadValue, match="flip, lie, cut"):
-        plant(MemoryTransport(), "melt", 1)
+        plant(MemoryTransport(), parse_fault("late-write"))
