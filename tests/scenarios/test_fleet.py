@@ -1,5 +1,6 @@
 """The life of a fleet: it starts whole, mends itself, and leaves no process behind."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -143,6 +144,27 @@ time.sleep(600)
         os.kill(supervisor.pid, signal.SIGKILL)
         supervisor.wait()
     until(lambda: not any(lives(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_start_that_is_interrupted_ends_at_once_and_leaves_no_process_behind(tmp_path, number):
+    run_dir = str(tmp_path / "run")
+    words = [sys.executable, "-c", "import sys; from worldline.cli import main; sys.exit(main())", "up"]
+    with subprocess.Popen([*words, "--dir", run_dir, "--port", "0"], stderr=subprocess.PIPE, text=True) as starting:
+        until(lambda: members_of(run_dir))
+        starting.send_signal(number)
+        assert starting.wait(WAIT_S) == 130
+        assert "Traceback" not in starting.stderr.read()
+    assert members_of(run_dir) == []
+
+
+def members_of(run_dir):
+    """Processes that were started with this directory, but for their supervisor."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.append(path.read_bytes())
+    return [line for line in found if run_dir.encode() in line and b"fleet_child" in line]
 
 
 def test_a_member_that_can_not_start_is_told_with_its_last_words(tmp_path):

@@ -28,6 +28,8 @@ COMMANDS = {
 }
 """Each lives in the module of its name, which is imported only when it is called."""
 
+INTERRUPTED = 130
+"""As shells have it: 128 and the number of the signal."""
 FUNCTIONS = {"open": "open_session", "list": "list_sessions"}
 """Where the module's name is a builtin's."""
 
@@ -66,6 +68,8 @@ def run(argv: list[str]) -> int:
         return report_error(error, as_json)
     except CycloptsError as error:
         return report_error(BadValue(" ".join(str(error).split())), as_json)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0

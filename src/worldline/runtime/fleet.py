@@ -146,6 +146,7 @@ class Supervisor:
         self.run_dir = run_dir
         self._clock = clock
         self._members: dict[str, Member] = {}
+        self._stopping = asyncio.Lock()
         self._capabilities = dict(plan.cpu_capabilities)
         self._lock: BinaryIO | None = None
         self.url = ""
@@ -175,11 +176,12 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Gateway first, so that players see a closed door and not a broken world. Idempotent."""
-        members, self._members = self._members, {}
-        order = sorted(members.values(), key=lambda member: (member.command.name != GATEWAY, member.command.name))
-        for member in order[:1]:
-            await member.stop()
-        await asyncio.gather(*(member.stop() for member in order[1:]))
+        async with self._stopping:
+            members, self._members = self._members, {}
+            order = sorted(members.values(), key=lambda member: (member.command.name != GATEWAY, member.command.name))
+            for member in order[:1]:
+                await member.stop()
+            await asyncio.gather(*(member.stop() for member in order[1:]))
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -287,7 +289,7 @@ class Supervisor:
         return Command(CONTROLLER, "worldline.runtime.controller", tuple(arguments))
 
     def _gateway_command(self, port: int) -> Command:
-        arguments = ["--dir", str(self.run_dir), "--port", str(port)]
+        arguments = ["--dir", str(self.run_dir), "--port", str(port), *self._plan.face.arguments()]
         for world in self._plan.worlds:
             arguments += ["--world", world]
         return Command(GATEWAY, "worldline.service.app", tuple(arguments))
