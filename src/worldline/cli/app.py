@@ -24,6 +24,7 @@ COMMANDS = {
     "worlds": "List the worlds that can be opened.",
     "faults": "List the faults that can be planted in a move or a park.",
     "prove": "Prove that moving changes nothing, against a twin that never moved.",
+    "torture": "Break fleets in every known way, and count what must not happen.",
     "qualify": "Measure a pair of plans, so that contracts of tier T1 may move between them.",
 }
 """Each lives in the module of its name, which is imported only when it is called."""

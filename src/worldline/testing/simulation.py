@@ -314,6 +314,8 @@ class Simulation:
     def _unrest(self) -> str | None:
         if not self.controller.alive or not self.gateway.alive or not all(host.alive for host in self.hosts.values()):
             return "a process is to begin anew"
+        if not all(self.controller.reaches(host, None) for host in self.hosts.values()):
+            return "a host is to be reached"
         for session, truth in self.sessions.items():
             row, run = self.controller.rows[session], self.controller.orders.get(session)
             if run is not None:

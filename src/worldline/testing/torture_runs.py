@@ -1,0 +1,451 @@
+"""Crash runs: a fleet of real processes and tiny worlds; a verb, and a process that is killed or stopped in it.
+
+Each run plays a session against a twin that is computed in this process, asks for a move, a park or a resume, and at
+one moment of it kills or stops one process. Then everything must come to rest: one owner or a session that is lost with
+the process that held it, the world equal to the twin, nothing left behind, and the next move succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+from typing import Protocol, TypeVar
+
+from worldline.clock import Clock, SystemClock
+from worldline.errors import (
+    ActionGap,
+    AlreadyThere,
+    HostGone,
+    MoveInProgress,
+    NotParked,
+    SessionClosed,
+    SessionParked,
+    StateLost,
+    Unavailable,
+    WorldlineError,
+)
+from worldline.runtime import rpc
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
+from worldline.runtime.messages import Describe, HostFacts, Session, SessionFacts
+from worldline.runtime.run_dir import host_socket
+from worldline.schema.contract import Contract
+from worldline.schema.receipt import Mode
+from worldline.service.client import Client, SessionHandle
+from worldline.testing.torture_census import Census
+
+WORLD = "worldline.testing.tiny:TinyWorld"
+ACTIONS = 5
+HOSTS = ("a", "b", "c", "d")
+OPTIONS = {"block_period_ms": 2.0}
+CONTRACT = Contract(pause_bound_s=10.0, completion_deadline_s=20.0)
+BLOCKS_BEFORE = 3
+BLOCKS_AFTER = 2
+USUAL_S = 0.15
+"""How long a verb takes, until one was measured."""
+HANG_S = 60.0
+"""Longer than any bound of the contract and the start of a process."""
+SETTLE_S = 10.0
+PAUSE_S = 0.02
+DESCRIBE_WAIT_S = 5.0
+
+T = TypeVar("T")
+
+
+class Twin(Protocol):
+    """A world that nobody moves."""
+
+    def step(self, action: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What one run does, drawn from its seed: the same processes, the same moment, as far as real ones repeat it."""
+
+    seed: int
+    verb: str
+    mode: Mode
+    transport: str
+    victim: str
+    """source, target, controller or gateway."""
+    kills: bool
+    """SIGKILL; else SIGSTOP, and SIGCONT after `stopped_s`."""
+    stopped_s: float
+    moment: float
+    """As a part of the verb's usual time; beyond 1 it may be over."""
+
+    @classmethod
+    def draw(cls, seed: int) -> Crash:
+        rng = Random(seed)
+        verb = rng.choice(("move", "move", "move", "park", "resume"))
+        absent = {"park": "target", "resume": "source"}.get(verb)
+        victims = [who for who in ("source", "target", "controller", "gateway") if who != absent]
+        return cls(
+            seed=seed,
+            verb=verb,
+            mode=rng.choice((Mode.FREEZE, Mode.PRECOPY)),
+            transport=rng.choice(("tcp", "shm")),
+            victim=rng.choice(victims),
+            kills=rng.random() < 0.5,
+            stopped_s=rng.uniform(0.05, 1.5),
+            moment=rng.uniform(0.0, 1.3),
+        )
+
+    def __str__(self) -> str:
+        how = "kill" if self.kills else f"stop {self.stopped_s:.2f} s"
+        what = f"{self.verb} by {self.mode.value} over {self.transport}" if self.verb == "move" else self.verb
+        return f"{what}, {how} the {self.victim} at {self.moment:.2f}"
+
+
+@dataclass(slots=True)
+class Fate:
+    """What came of one run. `bad` says what must not be, by the name of its count."""
+
+    crash: Crash
+    moves: int = 0
+    seconds: float = 0.0
+    died_with_host: bool = False
+    source_stood: bool = False
+    """Of a session that died with its host after the commit: a copy still stood at its source."""
+    refused: str | None = None
+    bad: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, count: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.count = count
+
+
+class Player:
+    """Plays a session and its twin with the same actions, and compares each block's pictures by their bytes."""
+
+    def __init__(self, session: SessionHandle, twin: Twin, patience: Callable[[], Waiting]) -> None:
+        self._session = session
+        self._twin = twin
+        self._patience = patience
+        self._playing: Thread | None = None
+        self._paused = Event()
+        self._broken: Broken | None = None
+        self.number = 0
+
+    def play(self, blocks: int) -> None:
+        """So many more. Raises `Broken`."""
+        for _ in range(blocks):
+            if not self._one():
+                raise Broken("hangs", f"{self._session.id} can't be played after block {self.number}")
+
+    def go_on(self) -> None:
+        """Plays beside the caller, until `pause` or for as long as there is a session."""
+        self._paused.clear()
+        self._playing = Thread(target=self._play, name="player", daemon=True)
+        self._playing.start()
+
+    def pause(self) -> None:
+        """Raises `Broken` for what went wrong meanwhile."""
+        assert self._playing is not None, "who pauses has played"
+        self._paused.set()
+        self._playing.join(HANG_S)
+        if self._playing.is_alive():
+            raise Broken("hangs", f"block {self.number + 1} did not come")
+        if self._broken is not None:
+            raise self._broken
+
+    def _play(self) -> None:
+        try:
+            while not self._paused.is_set():
+                if not self._one():
+                    self._paused.wait(PAUSE_S)
+        except Broken as broken:
+            self._broken = broken
+
+    def _one(self) -> bool:
+        """One block; False where the session is parked or lost."""
+        number, action = self.number + 1, (7 * self.number + 3) % ACTIONS
+        waiting, trouble = self._patience(), ""
+        while True:
+            waiting.check(f"block {number} did not come: {trouble}")
+            try:
+                (block,) = self._session.step(action, first=number, frames="raw")
+            except ActionGap as gap:
+                if int(str(gap.facts.get("expected", 0))) <= number:
+                    raise Broken("wrong_bytes", f"action {number} was taken and is due again: {gap.sentence}") from gap
+                shown: bytes | None = None  # it was applied; its picture went with a gateway or a host
+                break
+            except (SessionParked, StateLost):
+                return False
+            except Unavailable as error:
+                trouble = f"{error.code}: {error.sentence}"
+                continue
+            shown = b"".join(block.frames)
+            if (block.block, block.number) != (number, number):
+                raise Broken("wrong_bytes", f"action {number} was applied by block {block.block}")
+            break
+        self.number = number
+        expected = self._twin.step(action)
+        if shown is not None and shown != expected:
+            raise Broken("wrong_bytes", f"block {number} differs from the twin's")
+        return True
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Bounded patience."""
+
+    clock: Clock
+    ends_at_s: float
+
+    def check(self, what: str) -> None:
+        """A short pause. Raises `Broken` once it took too long."""
+        if self.clock.monotonic_s() > self.ends_at_s:
+            raise Broken("hangs", what)
+        Event().wait(PAUSE_S)
+
+
+class CrashRuns:
+    """One fleet for many runs. A context manager."""
+
+    def __init__(self, make_twin: Callable[[int], Twin]) -> None:
+        self._make_twin = make_twin
+        self._clock = SystemClock()
+        self._census = Census()
+        self._usual_s = USUAL_S
+        self._fleet = Fleet.start(FleetPlan(hosts=HOSTS, worlds=(WORLD,), memory_bytes=256 << 20))
+        self._client = Client(self._fleet.url)
+
+    def __enter__(self) -> CrashRuns:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._client.close()
+        self._fleet.close()
+
+    def run(self, crash: Crash) -> Fate:
+        """One run, to its end whatever happens."""
+        fate, began_s = Fate(crash), self._clock.monotonic_s()
+        session: SessionHandle | None = None
+        try:
+            session = self._open(crash)
+            self._run(crash, session, fate)
+        except Broken as broken:
+            fate.bad.append((broken.count, str(broken)))
+        except WorldlineError as error:
+            fate.bad.append(("hangs", f"{error.code}: {error.sentence}"))
+        try:
+            if session is not None:
+                self._insist("the session is not closed", session.close)
+            self._check_leaks()
+        except Broken as broken:
+            fate.bad.append((broken.count, str(broken)))
+        fate.seconds = self._clock.monotonic_s() - began_s
+        return fate
+
+    def _run(self, crash: Crash, session: SessionHandle, fate: Fate) -> None:
+        rng = Random(crash.seed)
+        with Client(self._fleet.url) as client:
+            player = Player(client.session(session.id), self._make_twin(crash.seed), self._waiting)
+            player.play(BLOCKS_BEFORE)
+            if crash.verb == "resume":
+                session.park()
+            before = session.describe()
+            target = rng.choice([host for host in self._living() if host != before.host])
+            victim = {"source": before.host, "target": target}.get(crash.victim, crash.victim)
+            assert victim is not None, "a run's victim takes part in it"
+            player.go_on()
+            fate.refused = self._ask(crash, session, target, victim)
+            after = self._come_to_rest(session)
+            fate.moves += len(after.receipts) - len(before.receipts)
+            if after.status == "parked":
+                self._insist("the next resume did not succeed", session.resume)
+            player.pause()
+            if after.status == "lost":
+                self._judge_loss(crash, before, after, target, fate)
+                return
+            player.play(BLOCKS_AFTER)
+            self._check_owner(session)
+            to = rng.choice([host for host in self._living() if host != session.describe().host])
+            self._insist("the next move did not succeed", lambda: session.move(to, transport=crash.transport))
+            fate.moves += 1
+            player.play(BLOCKS_AFTER)
+            self._check_owner(session)
+
+    # ---- the verb and the blow
+
+    def _ask(self, crash: Crash, session: SessionHandle, target: str, victim: str) -> str | None:
+        """The verb, and the blow at its moment. The code of a refusal."""
+        refused: list[str] = []
+
+        def verb() -> None:
+            with Client(self._fleet.url) as client:
+                handle = client.session(session.id)
+                try:
+                    match crash.verb:
+                        case "move":
+                            handle.move(target, mode=crash.mode, transport=crash.transport)
+                        case "park":
+                            handle.park()
+                        case _:
+                            handle.resume(target)
+                except WorldlineError as error:
+                    refused.append(error.code)
+
+        asking = Thread(target=verb, name="verb", daemon=True)
+        began_s = self._clock.monotonic_s()
+        asking.start()
+        blow = Thread(target=self._strike, args=(crash, victim), name="blow", daemon=True)
+        blow.start()
+        asking.join(HANG_S)
+        blow.join(HANG_S)
+        if asking.is_alive():
+            raise Broken("hangs", f"{crash.verb} did not answer within {HANG_S:.0f} s")
+        if not refused and crash.moment > 1:
+            self._usual_s = min(self._clock.monotonic_s() - began_s, 4 * USUAL_S)
+        return refused[0] if refused else None
+
+    def _strike(self, crash: Crash, victim: str) -> None:
+        Event().wait(crash.moment * self._usual_s)
+        pid = self._fleet.pid(victim)
+        if pid is None:
+            return
+        if crash.kills:
+            os.kill(pid, signal.SIGKILL)
+            return
+        os.kill(pid, signal.SIGSTOP)
+        Event().wait(crash.stopped_s)
+        os.kill(pid, signal.SIGCONT)
+
+    # ---- what must be true afterwards
+
+    def _come_to_rest(self, session: SessionHandle) -> Session:
+        """The session once no order holds it, and its owner, if it has one, is known to live."""
+        waiting = self._waiting()
+        while True:
+            waiting.check("the session's order did not end")
+            try:
+                row = session.describe()
+            except Unavailable:
+                continue
+            if row.status != "moving" and (row.host is None or self._holds(row)):
+                return row
+
+    def _holds(self, row: Session) -> bool:
+        return any(host == row.host and facts.epoch == row.epoch for host, facts in self._where(row.id))
+
+    def _judge_loss(self, crash: Crash, before: Session, after: Session, target: str, fate: Fate) -> None:
+        """Lost is honest where the process that held the state was killed, and a reason is told."""
+        committed = len(after.receipts) > len(before.receipts)
+        holder = target if committed else before.host
+        killed = {"source": before.host, "target": target}.get(crash.victim) if crash.kills else None
+        if killed != holder or not after.why:
+            raise Broken(
+                "lost", f"{after.id} is lost, {holder} held it and {killed or 'nobody'} was killed: {after.why}"
+            )
+        fate.died_with_host = True
+        fate.source_stood = committed
+
+    def _check_owner(self, session: SessionHandle) -> None:
+        """Exactly one process has the session: the record's owner, with the record's epoch."""
+        waiting = Waiting(self._clock, self._clock.monotonic_s() + SETTLE_S)
+        while True:
+            row = self._patiently("the record did not answer", session.describe)
+            where = self._where(session.id)
+            if [(host, facts.epoch) for host, facts in where] == [(row.host, row.epoch)]:
+                return
+            playing = [host for host, facts in where if not facts.frozen]
+            if len(playing) > 1:
+                raise Broken("two_owners", f"{' and '.join(playing)} can both play {session.id}")
+            try:
+                waiting.check("")
+            except Broken:
+                held = ", ".join(f"{host} with epoch {facts.epoch}" for host, facts in where) or "nobody"
+                raise Broken("leaks", f"{row.host} owns {session.id}, epoch {row.epoch}; {held} hold it") from None
+
+    def _where(self, session: str) -> list[tuple[str, SessionFacts]]:
+        """Hosts that have the session, asked one by one and not through the controller."""
+        asked = asyncio.run(_describe(self._fleet.run_dir, HOSTS))
+        return [(facts.host, held) for facts in asked for held in facts.sessions if held.session == session]
+
+    def _check_leaks(self) -> None:
+        members = {
+            name: pid for name in (*HOSTS, "controller", "gateway") if (pid := self._fleet.pid(name)) is not None
+        }
+        waiting = Waiting(self._clock, self._clock.monotonic_s() + SETTLE_S)
+        while leaks := self._census.leaks(members):
+            try:
+                waiting.check("")
+            except Broken:
+                raise Broken("leaks", "; ".join(leaks)) from None
+        self._census.settle(members)
+
+    # ---- patience
+
+    def _open(self, crash: Crash) -> SessionHandle:
+        waiting = self._waiting()
+        while True:
+            waiting.check("no session could be opened")
+            try:
+                living = self._living()
+                if len(living) >= 3:
+                    host = Random(crash.seed).choice(living)
+                    return self._client.open(WORLD, seed=crash.seed, options=OPTIONS, contract=CONTRACT, host=host)
+            except Unavailable:
+                continue
+
+    def _living(self) -> list[str]:
+        """Hosts that run and that the controller reaches."""
+        hosts = self._patiently("the hosts are not told", self._client.hosts)
+        return [host.id for host in hosts if host.alive and self._fleet.pid(host.id) is not None]
+
+    def _patiently(self, what: str, ask: Callable[[], T]) -> T:
+        """Asks until it is answered. Raises `Broken` where it is not, or is refused."""
+        waiting = self._waiting()
+        while True:
+            try:
+                return ask()
+            except Unavailable as error:
+                waiting.check(f"{what}: {error.code}: {error.sentence}")
+            except WorldlineError as error:
+                raise Broken("hangs", f"{what}: {error.code}: {error.sentence}") from error
+
+    def _insist(self, what: str, verb: Callable[[], object]) -> None:
+        """Asks for a verb until it is done: an answer that was lost may have been a yes."""
+        waiting = self._waiting()
+        while True:
+            try:
+                verb()
+            except (AlreadyThere, NotParked, SessionClosed):
+                return
+            except (Unavailable, MoveInProgress) as error:
+                waiting.check(f"{what}: {error.code}: {error.sentence}")
+            except WorldlineError as error:
+                raise Broken("hangs", f"{what}: {error.code}: {error.sentence}") from error
+            else:
+                return
+
+    def _waiting(self) -> Waiting:
+        return Waiting(self._clock, self._clock.monotonic_s() + HANG_S)
+
+
+async def _describe(run_dir: Path, hosts: Sequence[str]) -> list[HostFacts]:
+    """What the hosts that answer say of themselves."""
+    found = []
+    for host in hosts:
+        try:
+            peer = await rpc.connect(host_socket(run_dir, host), HostFacts, None, HostGone(f"host {host} is gone"))
+        except WorldlineError:
+            continue
+        try:
+            found.append(await peer.call(Describe(), HostFacts, DESCRIBE_WAIT_S))
+        except WorldlineError:
+            continue
+        finally:
+            await peer.close()
+    return found
