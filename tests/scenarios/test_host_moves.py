@@ -132,10 +132,8 @@ async def test_actions_that_wait_at_a_frozen_source_are_answered_by_the_new_owne
 
 
 async def test_the_pause_of_an_idle_session_begins_with_its_move(stage):
-    """1 a session stands idle for longer than its pause bound  2 it is moved, and pauses for the move alone."""
-    await stage.open("walk", "a", spec(contract=Contract(pause_bound_s=1.0, completion_deadline_s=60.0)))
-    await stage.play("walk", 1)
-    await asyncio.sleep(1.1)
+    """1 a session plays and stands idle  2 it is moved  3 its pause counts from the move, not from its last block."""
+    await open_pair(stage)
     asked_at_s = SystemClock().monotonic_s()
     _, seal = await stage.move("walk", "b", "tcp", Mode.FREEZE)
     assert seal.frozen_at_s >= asked_at_s
