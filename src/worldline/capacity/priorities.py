@@ -125,8 +125,10 @@ def _surely(urgent: tuple[Task, ...], task: Task, less_urgent: tuple[Task, ...],
 
 
 def by_deadline(tasks: Sequence[Task]) -> tuple[int, ...]:
-    """Places in `tasks`, the shortest deadline first. The best order where a shorter deadline never has a larger cost,
-    as with moves of equal size (George et al. 1996); otherwise see `audsley`.
+    """Places in `tasks`, the shortest deadline first.
+
+    The best order where no deadline exceeds its period and a shorter deadline never has a larger cost, as with moves of
+    equal size (George et al. 1996). Otherwise see `audsley`: with D > T even equal moves can need another order.
     """
     return tuple(sorted(range(len(tasks)), key=lambda at: tasks[at].deadline))
 

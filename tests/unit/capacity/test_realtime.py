@@ -151,9 +151,17 @@ def test_audsley_finds_an_order_whenever_there_is_one(tasks: tuple[Task, ...]) -
 @few
 @given(task_sets(most=5))
 def test_the_order_of_deadlines_is_best_for_moves_of_equal_size(tasks: tuple[Task, ...]) -> None:
-    equal = [replace(task, cost=1) for task in tasks]
+    equal = [replace(task, cost=1, deadline=min(task.deadline, task.period)) for task in tasks]
     ordered = [equal[at] for at in by_deadline(equal)]
     assert all(meets_deadlines(ordered, Time.WHOLE)) == (audsley(equal, Time.WHOLE) is not None)
+
+
+def test_the_order_of_deadlines_is_not_best_where_deadlines_exceed_periods() -> None:
+    """Found by search."""
+    tasks = [Task(1, 5, 1), Task(1, 3, 2), Task(1, 3, 5), Task(1, 9, 5)]
+    assert by_deadline(tasks) == (0, 1, 2, 3)
+    assert not all(meets_deadlines(tasks, Time.WHOLE))
+    assert audsley(tasks, Time.WHOLE) == (0, 1, 3, 2)
 
 
 @few
