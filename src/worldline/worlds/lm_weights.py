@@ -19,6 +19,7 @@ import torch
 
 from worldline.errors import BadValue, MissingExtra
 from worldline.worlds.registry import missing_extra
+from worldline.worlds.weights import find_weights
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
@@ -89,10 +90,10 @@ class FileTokenizer:
 
 
 def load_weights(name: str, attention: str) -> Weights:
-    """The weights `smollm2`, `random`, or those at a path. Raises `MissingExtra` and, for a path, `BadValue`."""
+    """The weights `smollm2`, `random`, or those of the host's folder. Raises `MissingExtra` and `BadValue`."""
     if name == "random":
         return _random(attention)
-    return _from_file(_smollm2_file() if name == "smollm2" else Path(name), attention)
+    return _from_file(_smollm2_file() if name == "smollm2" else find_weights(name), attention)
 
 
 def _smollm2_file() -> Path:
@@ -113,8 +114,6 @@ def _smollm2_file() -> Path:
 
 def _from_file(path: Path, attention: str) -> Weights:
     """A directory of transformers' format or a GGUF file, dequantised: bit for bit what transformers makes of it."""
-    if not (path.is_file() or path.is_dir()):
-        raise BadValue(f"weights must be smollm2, random, or a directory or GGUF file; there is no {str(path)!r}")
     _require("accelerate")
     place: dict[str, Any] = {"pretrained_model_name_or_path": str(path), "local_files_only": True}
     if path.is_file():
@@ -124,7 +123,11 @@ def _from_file(path: Path, attention: str) -> Weights:
     try:
         tokenizer = auto.AutoTokenizer.from_pretrained(**place)
         model, found = auto.AutoModelForCausalLM.from_pretrained(
-            **place, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+            **place,
+            dtype=torch.float32,
+            attn_implementation=attention,
+            output_loading_info=True,
+            use_safetensors=True,  # never a pickle
         )
     except (ValueError, LookupError, OSError, struct.error) as error:
         raise BadValue(f"transformers can't read {path.name}: {error!r}"[:1000]) from error

@@ -45,6 +45,7 @@ from worldline.worlds.reference.simulator import (
     walkable_places,
 )
 from worldline.worlds.reference.windows import LEVELS, RollingCache, RollingWindow, as_hint, denoise_block
+from worldline.worlds.weights import find_weights
 
 WEIGHTS: Final = Path(__file__).with_name("weights.safetensors")
 WEIGHTS_BYTES_MAX: Final = 64 << 20
@@ -58,7 +59,7 @@ RULES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOptions:
-    """`weights`: a file of one's own training instead of the shipped one."""
+    """`weights`: a file of one's own training, in the host's folder of weights, instead of the shipped one."""
 
     weights: str = ""
 
@@ -164,9 +165,10 @@ class ReferenceWorld:
     state_bytes_max = 1 << 20
 
     def __init__(self, options: Options) -> None:
-        path = Path(read_options(self.name, ReferenceOptions, options).weights or WEIGHTS)
+        name = read_options(self.name, ReferenceOptions, options).weights
+        path = find_weights(name) if name else WEIGHTS
         try:
-            if not path.is_file() or path.stat().st_size > WEIGHTS_BYTES_MAX:  # a device or a pipe may never end
+            if not path.is_file() or path.stat().st_size > WEIGHTS_BYTES_MAX:
                 limit = format_bytes(WEIGHTS_BYTES_MAX)
                 raise BadValue(f"weights are a file of at most {limit}, and {path.name!r} is none")
             weights = path.read_bytes()
