@@ -437,3 +437,12 @@ def test_the_page_is_served_with_a_policy_of_its_own(fleet):
     assert page.status_code == 200
     assert "text/html" in page.headers["content-type"]
     assert "default-src 'self'" in page.headers["content-security-policy"]
+
+
+def test_a_twin_stays_where_it_is(client):
+    session = open_tiny(client, twin=True)
+    twin = client.session(session.describe().twin)
+    for verb in (lambda: twin.move("c"), twin.park):
+        with pytest.raises(BadValue, match="twin"):
+            verb()
+    assert twin.describe().status == "running"

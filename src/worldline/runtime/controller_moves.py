@@ -155,8 +155,6 @@ class Moves:
 
     def _check_words(self, request: MoveRequest, row: Session) -> Fault | None:
         """The fault to plant. Raises what is wrong with the request by itself."""
-        if row.twin_of is not None:
-            raise BadValue(f"session {row.id} is the twin of {row.twin_of}, and a twin never moves", session=row.id)
         self._hosts.get(request.host)
         owner = None if row.host is None else HostId(row.host)
         check_elsewhere(SessionId(row.id), owner, HostId(request.host))
@@ -274,6 +272,8 @@ class Moves:
         """The row, if its status allows the verb; it is held for it already. Raises what stands against it."""
         row = self._book.row(session)
         begin(SessionId(session), Status(row.status), verb, row.why)
+        if row.twin_of is not None:
+            raise BadValue(f"session {row.id} is the twin of {row.twin_of} and stays", session=row.id)
         return row
 
 
