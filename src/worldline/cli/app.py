@@ -49,6 +49,10 @@ receipt.command("worldline.cli.receipt:show_receipt", name="show")
 receipt.command("worldline.cli.receipt:show_keys", name="keys")
 app.command(receipt)
 
+fleet = App(name="fleet", help="What a fleet needs before it is started.")
+fleet.command("worldline.cli.fleet:certs", name="certs")
+app.command(fleet)
+
 image = App(name="image", help="Images of parked sessions, checked offline.")
 image.command("worldline.cli.image:verify", name="verify")
 app.command(image)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from worldline.cli.output import Shared, show
 from worldline.cli.values import session_text
-from worldline.service.client import Client
 
 
 def close(session: str, *, shared: Shared | None = None) -> int:
@@ -18,6 +17,6 @@ def close(session: str, *, shared: Shared | None = None) -> int:
         Its id.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with shared.client() as client:
         facts = client.session(session).close()
     return show(facts, session_text(facts), shared.json)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from worldline.cli.output import Shared, show
 from worldline.cli.values import session_text
-from worldline.service.client import Client
 
 
 def describe(session: str, *, shared: Shared | None = None) -> int:
@@ -16,6 +15,6 @@ def describe(session: str, *, shared: Shared | None = None) -> int:
         Its id.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with shared.client() as client:
         facts = client.session(session).describe()
     return show(facts, session_text(facts), shared.json)

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from worldline.cli.output import Shared, show
 from worldline.cli.values import sessions_text
-from worldline.service.client import Client
 
 
 def list_sessions(*, closed: Annotated[bool, Parameter(negative="")] = False, shared: Shared | None = None) -> int:
@@ -20,6 +19,6 @@ def list_sessions(*, closed: Annotated[bool, Parameter(negative="")] = False, sh
         Closed ones too.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with shared.client() as client:
         sessions = [session for session in client.sessions() if closed or session.status != "closed"]
     return show({"sessions": sessions}, sessions_text(sessions), shared.json)

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import mode_of, move_text
-from worldline.service.client import Client
 
 
 def move(
@@ -41,6 +40,6 @@ def move(
     """
     shared = shared or Shared()
     doing = f"moving {session} to {host} (a host that never had this world builds its engine first)"
-    with Client(shared.url) as client, patience(doing):
+    with shared.client() as client, patience(doing):
         done = client.session(session).move(host, mode=mode_of(mode), transport=transport, fault=fault)
     return show(done, move_text(done), shared.json)

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import contract_of, options_of, session_text
-from worldline.service.client import Client
 
 
 def open_session(
@@ -52,7 +51,7 @@ def open_session(
     shared = shared or Shared()
     contract = contract_of(horizon, pause_bound, completion, readout_psnr_db_min)
     doing = f"opening {world} (a host builds a world's engine for its first session; later ones are quick)"
-    with Client(shared.url) as client, patience(doing):
+    with shared.client() as client, patience(doing):
         session = client.open(world, seed=seed, host=host, options=options_of(option), contract=contract, twin=twin)
         facts = session.describe()
     return show(facts, session_text(facts), shared.json)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Thread
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from worldline.errors import WorldlineError
+from worldline.service.client import Client
 
 URL = "http://127.0.0.1:8700"
 PATIENCE_S = 2.0
@@ -28,6 +30,14 @@ class Shared:
     """Print one JSON object."""
     url: Annotated[str, Parameter(env_var="WORLDLINE_URL")] = URL
     """Where the fleet's gateway is."""
+    token: Annotated[str | None, Parameter(env_var="WORLDLINE_TOKEN")] = None
+    """What the gateway asks for, where it was started with a token; the variable is not seen by other users."""
+    ca: Annotated[Path | None, Parameter(env_var="WORLDLINE_CA")] = None
+    """The certificate of whoever signed the gateway's, where the system does not know it."""
+
+    def client(self) -> Client:
+        """A connection to the fleet."""
+        return Client(self.url, token=self.token, ca=self.ca)
 
 
 def print_json(value: object) -> None:

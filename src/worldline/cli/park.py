@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import session_text
-from worldline.service.client import Client
 
 
 def park(session: str, *, fault: str | None = None, shared: Shared | None = None) -> int:
@@ -20,6 +19,6 @@ def park(session: str, *, fault: str | None = None, shared: Shared | None = None
         Plants a fault, where the fleet allows it, as NAME[@step][,seed]. `worldline faults` lists them.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client, patience(f"parking {session}"):
+    with shared.client() as client, patience(f"parking {session}"):
         facts = client.session(session).park(fault=fault)
     return show(facts, session_text(facts), shared.json)

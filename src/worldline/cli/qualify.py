@@ -10,7 +10,6 @@ from worldline.cli.output import Shared, progress, show
 from worldline.cli.values import options_of
 from worldline.lab.qualify import BLOCKS
 from worldline.lab.qualify import qualify as measure
-from worldline.service.client import Client
 
 
 def qualify(
@@ -44,7 +43,7 @@ def qualify(
         An option of the world, as name=value; may be repeated.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with shared.client() as client:
         found = measure(client, world, (source, target), progress, blocks=blocks, seed=seed, options=options_of(option))
     differs = "never" if found.first_differing_block is None else f"at block {found.first_differing_block}"
     text = (

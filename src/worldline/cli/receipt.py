@@ -12,7 +12,6 @@ from cyclopts.types import ExistingFile
 from worldline.cli.output import Shared, show, table
 from worldline.cli.values import receipt_report_text, receipt_text
 from worldline.errors import BadValue
-from worldline.service.client import Client
 from worldline.verify.reader import verify_receipt
 from worldline.verify.receipts import write_receipt
 
@@ -60,7 +59,7 @@ def show_receipt(receipt: str, *, save: Path | None = None, shared: Shared | Non
         Write it to this file, to be verified offline.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with shared.client() as client:
         found = client.receipt(receipt)
     if save is not None:
         write_receipt(save, found)
@@ -76,7 +75,7 @@ def show_keys(*, save: Path | None = None, shared: Shared | None = None) -> int:
         Write them to this file, for `worldline receipt verify --key`.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client:
+    with shared.client() as client:
         found = client.signers()
     if save is not None:
         save.write_text("".join(f"{signer.key} {signer.host}\n" for signer in found))

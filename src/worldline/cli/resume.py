@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import session_text
-from worldline.service.client import Client
 
 
 def resume(session: str, host: str | None = None, *, shared: Shared | None = None) -> int:
@@ -20,6 +19,6 @@ def resume(session: str, host: str | None = None, *, shared: Shared | None = Non
         Where; else the host with the most free memory among those with the session's plan.
     """
     shared = shared or Shared()
-    with Client(shared.url) as client, patience(f"resuming {session}"):
+    with shared.client() as client, patience(f"resuming {session}"):
         facts = client.session(session).resume(host)
     return show(facts, session_text(facts), shared.json)

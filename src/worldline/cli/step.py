@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import action_of
-from worldline.service.client import Client
 
 
 def step(
@@ -40,7 +39,7 @@ def step(
     """
     shared = shared or Shared()
     wanted = [action_of(action) for action in actions or ("0",)] * repeat
-    with Client(shared.url) as client, patience(f"stepping {session}"):
+    with shared.client() as client, patience(f"stepping {session}"):
         handle = client.session(session)
         tells = handle.describe().readout.kind == "text"
         blocks = handle.step(*wanted, first=first, frames="jpeg" if tells or frames_to else "none")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.types import ExistingFile
 
 from worldline.cli.output import print_json, progress
 from worldline.errors import BadValue
 from worldline.lab.check import check_fleet
+from worldline.runtime.face import Face
 from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan, lettered_hosts
 from worldline.service.client import Client
+from worldline.service.tokens import Token
 from worldline.units import parse_bytes
 
 RUN_DIR = Path(".worldline")
@@ -26,6 +30,11 @@ def up(
     *,
     hosts: int = 3,
     port: int = PORT,
+    listen: str = Face().address,
+    name: Annotated[tuple[str, ...], Parameter(name="--name", negative="")] = (),
+    token_file: ExistingFile | None = None,
+    tls_cert: ExistingFile | None = None,
+    tls_key: ExistingFile | None = None,
     dir: Path | None = None,
     memory: str | None = None,
     plan: Annotated[tuple[str, ...], Parameter(name="--plan", negative="")] = (),
@@ -43,7 +52,17 @@ def up(
     hosts: int
         How many; they are named a, b, c ...
     port: int
-        Of the gateway, on the loopback address; 0 takes any free one.
+        Of the gateway; 0 takes any free one.
+    listen: str
+        The gateway's address. Any but a loopback one needs --token-file, --tls-cert and --tls-key.
+    name: str
+        A name under which clients reach the gateway, beside its address and localhost; may be repeated.
+    token_file: Path
+        Its one line, 16 characters or more, is the token that clients must show (--token, WORLDLINE_TOKEN); mode 0600.
+    tls_cert: Path
+        The gateway's certificate, with its chain, for https.
+    tls_key: Path
+        The certificate's key.
     dir: Path
         Sockets, record, images and logs; .worldline here by default.
     memory: str
@@ -60,18 +79,26 @@ def up(
     json: bool
         Print one JSON object: with the address, or with what was checked.
     """
+    face = Face(listen, name, *(path and path.resolve() for path in (token_file, tls_cert, tls_key)))
+    face.check_tls()
+    if face.token_file is not None:
+        Token.read(face.token_file)
     names = lettered_hosts(hosts)
     memory_bytes = None if memory is None else parse_bytes(memory)
     capabilities = dict(_capability(pair) for pair in plan)
+    found = FleetPlan(
+        hosts=names,
+        run_dir=dir or RUN_DIR,
+        port=port,
+        faults=faults,
+        memory_bytes=memory_bytes,
+        worlds=world,
+        cpu_capabilities=capabilities,
+        face=face,
+    )
     if check:
         with tempfile.TemporaryDirectory(prefix="worldline-check-") as folder:
-            found = FleetPlan(
-                names, Path(folder), 0, True, memory_bytes=memory_bytes, worlds=world, cpu_capabilities=capabilities
-            )
-            return _check(found, json)
-    found = FleetPlan(
-        names, dir or RUN_DIR, port, faults, memory_bytes=memory_bytes, worlds=world, cpu_capabilities=capabilities
-    )
+            return _check(replace(found, run_dir=Path(folder), port=0, faults=True, face=Face()), json)
     return _serve(found, json)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worldline.errors import BadValue
+from worldline.runtime.face import Face
 from worldline.schema.ids import check_name
 
 HOSTS_MAX = 64
@@ -38,6 +39,8 @@ class FleetPlan:
     """Worlds at `module:factory` that the gateway takes beside the registered ones."""
     cpu_capabilities: Mapping[str, str] = field(default_factory=dict)
     """By host: the value of `ATEN_CPU_CAPABILITY`, which makes it another kernel plan."""
+    face: Face = field(default_factory=Face)
+    """Where the gateway shows itself, and to whom."""
 
     def __post_init__(self) -> None:
         for host in self.hosts:

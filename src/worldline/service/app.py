@@ -2,7 +2,8 @@
 
     python -m worldline.service.app --dir RUN_DIR --port 8700
 
-It listens on the loopback address alone. Sessions play on while it is away, and while the controller is.
+It listens on the loopback address, or elsewhere with a token and TLS (`runtime.face`). Sessions play on while it is
+away, and while the controller is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 import uvicorn
@@ -26,20 +28,21 @@ from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket
 
 from worldline.clock import SystemClock
-from worldline.errors import BadValue, Unauthenticated, WorldlineError
+from worldline.errors import BadValue, WorldlineError
+from worldline.runtime.face import Face
 from worldline.runtime.gateway import Gateway
 from worldline.runtime.run_dir import GATEWAY_ADDRESS
 from worldline.service.answers import error_answer, json_answer, on_bug, on_http_exception
 from worldline.service.eventsocket import serve_events
-from worldline.service.guard import LOOPBACK, Guard
+from worldline.service.guard import Access, Guard
 from worldline.service.metrics import Metrics
 from worldline.service.openapi import document
 from worldline.service.playsocket import serve_play
-from worldline.service.verbs import VerbPaths
+from worldline.service.tokens import TICKET_S, Tickets, Token
+from worldline.service.verbs import Ticket, VerbPaths
 from worldline.worlds.registry import known_worlds
 
 PAGE = Path(__file__).with_name("page")
-ADDRESS = "127.0.0.1"
 WS_BYTES_MAX = 1024
 """Of one message from a client: an action has 13."""
 STOP_WAIT_S = 2
@@ -53,10 +56,15 @@ class AppConfig:
     run_dir: Path
     worlds: tuple[str, ...] = ()
     """Worlds at `module:factory` that may be opened beside the registered ones."""
+    face: Face = field(default_factory=Face)
 
 
 def build_app(config: AppConfig) -> FastAPI:
-    """The ASGI application. Its links are made when it starts and undone when it ends."""
+    """The ASGI application. Its links are made when it starts and undone when it ends.
+
+    Raises `BadValue` for a token that can't be read.
+    """
+    tickets = Tickets(SystemClock())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -73,16 +81,25 @@ def build_app(config: AppConfig) -> FastAPI:
             await gateway.close()
 
     app = FastAPI(title="Worldline", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard)
+    app.state.tickets = tickets
+    app.add_middleware(Guard, access=access_of(config.face), tickets=tickets)
     app.middleware("http")(_count_and_mark)
     app.exception_handler(HTTPException)(on_http_exception)
     app.exception_handler(WorldlineError)(on_worldline_error)
     app.exception_handler(Exception)(on_bug)
     app.get("/openapi.json")(_openapi)
     app.get("/metrics")(_metrics)
+    app.post("/v1/tickets")(_ticket)
     app.websocket("/v1/events")(_events)
     app.websocket("/v1/sessions/{session}/play")(_play)
     return app
+
+
+def access_of(face: Face) -> Access:
+    """What `face` asks of a request. Raises `BadValue`."""
+    page = {f"/{path.relative_to(PAGE).as_posix()}" for path in PAGE.rglob("*") if path.is_file()}
+    token = None if face.token_file is None else Token.read(face.token_file)
+    return Access(face.reached_as, face.scheme, token, page | {"/", "/livez"})
 
 
 async def on_worldline_error(_request: Request, error: Exception) -> Response:
@@ -93,6 +110,11 @@ async def on_worldline_error(_request: Request, error: Exception) -> Response:
 
 async def _openapi() -> Response:
     return json_answer(document())
+
+
+async def _ticket(request: Request) -> Response:
+    tickets: Tickets = request.app.state.tickets
+    return json_answer(Ticket(tickets.give(), TICKET_S), HTTPStatus.CREATED)
 
 
 async def _metrics(request: Request) -> Response:
@@ -121,13 +143,9 @@ async def _count_and_mark(request: Request, call_next: Callable[[Request], Await
     return response
 
 
-def listen(address: str, port: int) -> socket.socket:
-    """A bound socket. Raises `Unauthenticated` for an address that others can reach, `BadValue` for a port in use."""
-    if address not in LOOPBACK:
-        raise Unauthenticated(
-            f"the gateway listens on the loopback address alone, not on {address}: it knows neither TLS nor tokens yet",
-            address=address,
-        )
+def listen(face: Face, port: int) -> socket.socket:
+    """A bound socket. Raises `BadValue` for a port in use."""
+    address = face.address
     # asyncio turns Nagle's algorithm off only where the protocol is named; left on, an answer waits 40 ms for an ack.
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -160,11 +178,13 @@ async def serve(config: AppConfig, bound: socket.socket) -> None:
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=STOP_WAIT_S,
             lifespan="on",
+            ssl_certfile=config.face.tls_cert,
+            ssl_keyfile=config.face.tls_key,
         )
     )
-    host, port = bound.getsockname()[:2]
+    name, port = config.face.shown_as, bound.getsockname()[1]
     bound.listen()
-    tell_address(config.run_dir, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    tell_address(config.run_dir, f"{config.face.scheme}://{f'[{name}]' if ':' in name else name}:{port}")
     await server.serve(sockets=[bound])
 
 
@@ -172,17 +192,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The process."""
     parser = argparse.ArgumentParser(prog="python -m worldline.service.app")
     parser.add_argument("--dir", type=Path, required=True, help="the fleet's run directory")
-    parser.add_argument("--address", default=ADDRESS, help="a loopback address")
+    parser.add_argument("--address", default=Face().address, help="loopback, or with a token and TLS any other")
+    parser.add_argument("--name", action="append", default=[], help="under which clients reach it")
+    parser.add_argument("--token-file", type=Path, help="whose one line clients must show")
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
     parser.add_argument("--port", type=int, default=8700, help="0 takes any free one")
     parser.add_argument("--world", action="append", default=[], help="a world at module:factory that may be opened")
     words = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        bound = listen(words.address, words.port)
+        face = Face(words.address, tuple(words.name), words.token_file, words.tls_cert, words.tls_key)
+        config = AppConfig(words.dir, tuple(words.world), face)
+        access_of(face)
+        face.check_tls()
+        bound = listen(face, words.port)
     except WorldlineError as error:
         logging.getLogger(__name__).error("%s: %s", error.code, error)  # noqa: TRY400 - a sentence says it all
         return error.exit_code
-    asyncio.run(serve(AppConfig(words.dir, tuple(words.world)), bound))
+    asyncio.run(serve(config, bound))
     return 0
 
 

@@ -11,9 +11,11 @@ Every verb carries an idempotency key, so a request whose answer was lost is sen
 from __future__ import annotations
 
 import json
+import ssl
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -21,7 +23,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from worldline.errors import ControllerGone, Internal, TimedOut
+from worldline.errors import BadValue, ControllerGone, Internal, TimedOut
 from worldline.runtime.messages import Host, Move, Session, Signer
 from worldline.schema.contract import Contract
 from worldline.schema.plan import Qualification
@@ -41,12 +43,19 @@ T = TypeVar("T")
 
 
 class Client:
-    """A connection to one gateway. Errors are those of `worldline.errors`; where nothing answers, `ControllerGone`."""
+    """A connection to one gateway. Errors are those of `worldline.errors`; where nothing answers, `ControllerGone`.
 
-    def __init__(self, url: str = URL) -> None:
+    `token` is shown to a gateway that asks for one. `ca` is a file with the certificate of whoever signed the
+    gateway's; without it the system's are trusted.
+    """
+
+    def __init__(self, url: str = URL, *, token: str | None = None, ca: Path | None = None) -> None:
         self.url = url.rstrip("/")
         timeout = httpx.Timeout(ANSWER_WAIT_S, connect=CONNECT_WAIT_S)
-        self._http = httpx.Client(base_url=self.url, timeout=timeout, trust_env=False)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(
+            base_url=self.url, timeout=timeout, trust_env=False, headers=headers, verify=_trust(ca)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -213,9 +222,18 @@ class SessionHandle:
         return path if verb is None else f"{path}/{verb}"
 
 
-def connect(url: str = URL) -> Client:
-    """A client of the gateway at `url`."""
-    return Client(url)
+def connect(url: str = URL, *, token: str | None = None, ca: Path | None = None) -> Client:
+    """A client of the gateway at `url`; see `Client`."""
+    return Client(url, token=token, ca=ca)
+
+
+def _trust(ca: Path | None) -> ssl.SSLContext | bool:
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise BadValue(f"{ca.name} is no file of certificates: {error.strerror}") from error
 
 
 def _decode(content: bytes, answer: type[T]) -> T:

@@ -17,12 +17,12 @@ from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 from worldline.service.answers import ErrorAnswer
 from worldline.service.bodies import MoveBody, OpenBody, ParkBody, ResumeBody, SabotageBody, StepBody
-from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, Worlds
+from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, Ticket, Worlds
 
 REF = "#/components/schemas/{name}"
 MEANING = {
     HTTPStatus.BAD_REQUEST: "The request's own words are wrong.",
-    HTTPStatus.UNAUTHORIZED: "Host or Origin is not a loopback name.",
+    HTTPStatus.UNAUTHORIZED: "Host or Origin is not this gateway's, or its token was not shown.",
     HTTPStatus.NOT_FOUND: "Something named does not exist.",
     HTTPStatus.CONFLICT: "Not in this condition, or the guarantee could not be kept; nothing was changed.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is over 1 MiB.",
@@ -64,6 +64,7 @@ OPERATIONS = (
     Operation("get", "/v1/receipts/{receipt}", "getReceipt", "A receipt.", None, Receipt),
     Operation("get", "/v1/signers", "listSigners", "Keys under which hosts sign receipts.", None, SignerList),
     Operation("post", "/v1/qualifications", "qualify", "Records a pair of plans.", Qualification, None, 204),
+    Operation("post", "/v1/tickets", "giveTicket", "Opens one WebSocket.", None, Ticket, 201),
     Operation("get", "/livez", "live", "This process serves.", None, dict[str, bool]),
     Operation("get", "/readyz", "ready", "Controller and a host can be reached.", None, dict[str, bool]),
 )
@@ -87,7 +88,8 @@ def document() -> dict[str, Any]:
             "description": "Error codes: " + ", ".join(sorted(BY_CODE)) + ". WebSockets are described in docs/http.md.",
         },
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{}, {"token": []}],
     }
 
 

@@ -73,6 +73,13 @@ class SignerList(msgspec.Struct, frozen=True):
     signers: list[Signer]
 
 
+class Ticket(msgspec.Struct, frozen=True):
+    """`POST /v1/tickets`: opens one WebSocket, as the query's `ticket`."""
+
+    ticket: str
+    expires_in_s: float
+
+
 class SessionList(msgspec.Struct, frozen=True):
     sessions: list[Session]
 
@@ -179,8 +186,8 @@ class VerbPaths:
         return json_answer(move)
 
     async def park(self, request: Request, session: str) -> Response:
-        await read_body(request, bodies.ParkBody)
-        return json_answer(await self._once(request, wire.ParkRequest(session), Session))
+        body = await read_body(request, bodies.ParkBody)
+        return json_answer(await self._once(request, wire.ParkRequest(session, body.fault), Session))
 
     async def resume(self, request: Request, session: str) -> Response:
         body = await read_body(request, bodies.ResumeBody)

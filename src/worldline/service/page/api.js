@@ -1,5 +1,7 @@
 // HTTP verbs and the feed of changes. Every verb carries an idempotency key, so that a lost answer can be asked again.
 
+import { askToken, credentials } from "./token.js";
+
 const RETRY_MS = 1000;
 
 /** What the service answered in place of what was asked: `code` as everywhere in Worldline, and a sentence. */
@@ -26,15 +28,37 @@ export async function worlds() {
 export const receiptUrl = (receipt) => `/v1/receipts/${encodeURIComponent(receipt)}`;
 export const sessionPath = (session) => `/v1/sessions/${encodeURIComponent(session)}`;
 
-export function webSocketUrl(path) {
+/** With a ticket, since a browser can't show a token here. Throws an `ApiError`. */
+export async function webSocketUrl(path) {
+  const { ticket } = await ask("POST", "/v1/tickets");
   const url = new URL(path, location.href);
   url.protocol = url.protocol.replace("http", "ws");
+  url.searchParams.set("ticket", ticket);
   return url.href;
 }
 
+/** Saves what `url` answers as a file of this name. */
+export async function save(url, name) {
+  const file = new Blob([JSON.stringify(await ask("GET", url))], { type: "application/json" });
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(file);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), RETRY_MS);
+}
+
 /** Keeps `state` equal to what the controller tells, for as long as the page lives. */
-export function follow(state) {
-  const socket = new WebSocket(webSocketUrl("/v1/events"));
+export async function follow(state) {
+  const again = () => {
+    state.setConnected(false);
+    setTimeout(() => follow(state), RETRY_MS);
+  };
+  let socket;
+  try {
+    socket = new WebSocket(await webSocketUrl("/v1/events"));
+  } catch {
+    return again();
+  }
   socket.onmessage = (event) => {
     const told = JSON.parse(event.data);
     switch (told.type) {
@@ -49,10 +73,7 @@ export function follow(state) {
         return state.setHost(told.host);
     }
   };
-  socket.onclose = () => {
-    state.setConnected(false);
-    setTimeout(() => follow(state), RETRY_MS);
-  };
+  socket.onclose = again;
 }
 
 function verb(method, path, body) {
@@ -65,12 +86,17 @@ function key() {
 }
 
 async function ask(method, path, body, headers = {}) {
-  const request = { method, headers, body: body === undefined ? undefined : JSON.stringify(body) };
+  const request = { method, body: body === undefined ? undefined : JSON.stringify(body) };
   let response;
-  try {
-    response = await fetch(path, request);
-  } catch {
-    throw new ApiError("UNREACHABLE", "The service can't be reached. Sessions play on; try again.");
+  for (;;) {
+    const shown = credentials();
+    try {
+      response = await fetch(path, { ...request, headers: { ...headers, ...shown } });
+    } catch {
+      throw new ApiError("UNREACHABLE", "The service can't be reached. Sessions play on; try again.");
+    }
+    if (!response.headers.has("WWW-Authenticate")) break;
+    if (shown.Authorization === credentials().Authorization) await askToken(shown.Authorization);
   }
   const answer = await response.json().catch(() => null);
   if (response.ok) return answer;

@@ -33,6 +33,7 @@ export class Player extends EventTarget {
   periods = new Periods();
   #wanted = false;
   #socket = null;
+  #attempt = null; // to connect: a later one puts an earlier one, which still waits for its ticket, out of force
   #retry = 0;
   #retryMs = RETRY_MS_FIRST;
   #shownAt = null;
@@ -110,8 +111,19 @@ export class Player extends EventTarget {
     this.#socket.send(encodeAction(number, action));
   }
 
-  #connect() {
-    const socket = new WebSocket(playUrl(this.session, this.block ?? this.before));
+  async #connect() {
+    const attempt = (this.#attempt = {});
+    this.connected = false;
+    this.#socket = null; // an earlier one is not listened to any more
+    let socket;
+    try {
+      const url = await playUrl(this.session, this.block ?? this.before);
+      if (attempt !== this.#attempt || !this.#wanted) return;
+      socket = new WebSocket(url);
+    } catch {
+      if (attempt === this.#attempt) this.#lost();
+      return;
+    }
     socket.binaryType = "arraybuffer";
     socket.onmessage = (event) => socket === this.#socket && this.#hear(decode(event.data));
     socket.onclose = () => socket === this.#socket && this.#lost();

@@ -12,8 +12,8 @@ const ACK = { kind: 2, bytes: 9 };
 const WINDOW = 8;
 
 /** `after`: also the blocks after this one, as far as they are kept. */
-export function playUrl(session, after) {
-  return webSocketUrl(`${sessionPath(session)}/play?window=${WINDOW}${after === null ? "" : `&after=${after}`}`);
+export async function playUrl(session, after) {
+  return await webSocketUrl(`${sessionPath(session)}/play?window=${WINDOW}${after === null ? "" : `&after=${after}`}`);
 }
 
 export function encodeAction(number, action) {
