@@ -318,6 +318,8 @@ async def test_words_about_things_that_are_not_there_are_typed_errors(stage):
     with pytest.raises(BadValue):
         await stage.prepare("walk", "b", "tcp", fault="earthquake")
     assert await stage.call("b", wire.Discard("m9")) is None
+    with pytest.raises(UnknownSession):
+        await stage.call("b", wire.Thaw("m9", "walk"))
     assert await stage.call("a", wire.Thaw("m9", "walk")) is None
     assert await stage.call("b", wire.Retire("m9", "nobody", 1)) is None
     await assert_unharmed(stage)

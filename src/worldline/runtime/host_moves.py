@@ -305,10 +305,13 @@ class Moves:
         return session
 
     async def _thaw(self, order: wire.Thaw) -> None:
+        """Raises `UnknownSession` where neither is known: this process is not the one that was to play on."""
         self._give_up(order.move)
         outgoing = self._outgoing.get(order.move)
         if outgoing is not None:
             await outgoing.departure.thaw("ABORTED", "the controller called the move off")
+        else:
+            self._host.session(order.session)
 
     async def _retire(self, order: wire.Retire) -> None:
         outgoing = self._outgoing.get(order.move)

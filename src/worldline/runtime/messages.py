@@ -186,7 +186,9 @@ class Retire(Message, frozen=True):
 
 
 class Thaw(Message, frozen=True):
-    """-> None. The attempt is off: the source plays on. Idempotent."""
+    """-> None. The attempt is off: the source plays on. Idempotent. A process that knows neither the attempt nor the
+    session answers UNKNOWN_SESSION: the one that was to play on has ended.
+    """
 
     move: str
     session: str
