@@ -7,7 +7,9 @@ from worldline.errors import BadValue, NoCapacity, WorldlineError
 from worldline.runtime import messages as wire
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
-from worldline.transport.faults import PLANTED
+from worldline.testing.faults import FaultyTransport, LateWriter
+from worldline.transport.faults import DELAY_S, PLANTED
+from worldline.transport.registry import open_transport
 
 HARMLESS = {"delay", "reorder"}
 SHORT = Contract(pause_bound_s=2.0, completion_deadline_s=3.0)
@@ -90,4 +92,41 @@ async def test_a_text_that_is_no_fault_is_refused_by_hosts_too_before_anything_i
         await stage.move("walk", "b", "tcp", fault="earthquake")
     with pytest.raises(BadValue, match="short-write"):
         await stage.call("a", wire.WriteImage("m1", "walk", 1, "walk.m1.image", "flip"), Receipt)
+    await assert_equal(stage)
+
+
+@pytest.mark.parametrize("planted", [True, False], ids=["planted", "sound"])
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+async def test_a_transfer_that_outlasts_its_deadline_is_told_and_nothing_is_freed_under_it(stage, transport, planted):
+    """Row 7.  1 the deadline is shorter than the transfer  2 refused by name  3 the source's bytes are whole."""
+    bound_s = DELAY_S / 4 if planted else 20.0
+    await open_pair(stage, spec(contract=Contract(pause_bound_s=bound_s, completion_deadline_s=3 * bound_s)))
+    if planted:
+        with pytest.raises(WorldlineError) as refused:
+            await stage.move("walk", "b", transport, Mode.FREEZE, fault="delay")
+        assert refused.value.code in {"DEADLINE", "TIMEOUT"}
+        assert [held.session for held in (await stage.facts("b")).sessions] == ["twin"]
+    else:
+        await stage.move("walk", "b", transport, Mode.FREEZE, fault="delay")
+    await assert_equal(stage)
+
+
+@pytest.mark.parametrize("planted", [True, False], ids=["planted", "sound"])
+@pytest.mark.parametrize("transport", ["tcp", "memory"])
+async def test_a_writer_of_a_failed_attempt_reaches_nobodys_memory(stage, transport, planted):
+    """Row 29.  1 an attempt fails and its writer goes on  2 its memory is given back  3 another session opens there
+    4 not one of its bytes changes.
+    """
+    await open_pair(stage)
+    if planted:
+        stage.transports["b"][transport] = FaultyTransport(open_transport(transport), LateWriter, seed=1)
+        with pytest.raises(WorldlineError):
+            await stage.move("walk", "b", transport, Mode.FREEZE)
+    for session, host in (("next", "b"), ("next-twin", "a")):
+        await stage.open(session, host, spec(seed=23))
+    for _ in range(4):
+        for session in ("next", "next-twin"):
+            await stage.play(session, 2)
+    ours, theirs = ([block.root for block in stage.players[session].blocks] for session in ("next", "next-twin"))
+    assert ours == theirs
     await assert_equal(stage)
