@@ -137,7 +137,9 @@ def test_a_host_of_another_plan_refuses_under_t0_before_a_byte_moves(client):
 
 def test_a_qualified_pair_of_plans_is_allowed_under_t1_and_cited(client):
     contract = Contract(Tier.T1, 20.0, 60.0, readout_psnr_db_min=40.0)
-    session, there = open_tiny(client, contract=contract), open_tiny(client, host="d")
+    own_plans = {"flavour": "qualified"}  # the fleet is shared, and other tests qualify pairs too
+    session = open_tiny(client, contract=contract, options=own_plans)
+    there = open_tiny(client, host="d", options=own_plans)
     plans = session.describe().plan, there.describe().plan
     assert plans[0] != plans[1]
     with pytest.raises(PlanMismatch, match="never qualified"):
