@@ -144,4 +144,7 @@ def _default_memory_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Everything of ours is closed by now. What the interpreter would still do is take torch apart, for seconds.
+    logging.shutdown()
+    os._exit(code)
