@@ -57,7 +57,7 @@ def until(what, holds):
         if found:
             return found
         assert time.monotonic() < ends_s, what
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 class Walk:
@@ -137,7 +137,7 @@ CELLS = [
     ("stop-source@run,2", "tcp", "precopy", {DONE}),
     ("stop-source@swap", "tcp", "freeze", {DONE}),
     ("stop-target@activate", "shm", "precopy", {DONE}),
-    ("lose-answer@run", "tcp", "freeze", {DONE, REFUSED}),
+    ("lose-answer@run", "enospc@swap", "eio@retire", "tcp", "freeze", {DONE, REFUSED}),
     ("lose-answer@activate", "tcp", "precopy", {DONE}),
     ("enospc@swap", "shm", "precopy", {REFUSED}),
     ("eio@retire", "tcp", "precopy", {DONE}),

@@ -26,7 +26,7 @@ from worldline.runtime.driver import next_event
 from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move, SessionSpec
 from worldline.runtime.store import Change, Owner
-from worldline.runtime.trouble import Trouble
+from worldline.runtime.trouble import STEP_OF, STEP_OF_CALL, Trouble
 from worldline.schema.fault import Fault, FaultName, Step
 from worldline.schema.ids import Epoch, HostId
 from worldline.schema.plan import Plan, Qualification
@@ -94,7 +94,7 @@ class Ends:
         return self.link(side).generation == self.generations[side]
 
     def pid(self, fault: FaultName) -> int | None:
-        """The process that a fault is about; None where there is none."""
+        """The process that a fault is about; None where there is none, or it has ended: its number may be another's."""
         match fault:
             case FaultName.KILL_CONTROLLER:
                 return os.getpid()
@@ -102,7 +102,9 @@ class Ends:
                 link = self.source
             case _:
                 link = self.target
-        return None if link is None or link.incarnation is None else link.incarnation.pid
+        if link is None or link.incarnation is None or link.is_over(link.incarnation.generation):
+            return None
+        return link.incarnation.pid
 
     def gone(self) -> list[Side]:
         """Sides whose process is known to have ended."""
@@ -374,22 +376,6 @@ class Answer:
     event: Callable[[Any], Event]
 
 
-STEP_OF: dict[type[Command], Step] = {
-    words.PrepareTarget: Step.PREPARE,
-    words.LoadImage: Step.PREPARE,
-    words.RunSource: Step.RUN,
-    words.WriteImage: Step.RUN,
-    words.SwapOwner: Step.SWAP,
-    words.Activate: Step.ACTIVATE,
-    words.Retire: Step.RETIRE,
-}
-STEP_OF_CALL = {
-    Call.PREPARE_TARGET: Step.PREPARE,
-    Call.RUN_SOURCE: Step.RUN,
-    Call.WRITE_IMAGE: Step.RUN,
-    Call.ACTIVATE: Step.ACTIVATE,
-    Call.RETIRE: Step.RETIRE,
-}
 SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 """Calls that do no bulk work."""
 NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})

@@ -14,8 +14,27 @@ import random
 import signal
 from collections.abc import Callable
 
+from worldline.control import order as words
+from worldline.control.order import Call, Command
 from worldline.schema.fault import FAULTS, SEED, Fault, FaultName, Step
 
+STEP_OF: dict[type[Command], Step] = {
+    words.PrepareTarget: Step.PREPARE,
+    words.LoadImage: Step.PREPARE,
+    words.RunSource: Step.RUN,
+    words.WriteImage: Step.RUN,
+    words.SwapOwner: Step.SWAP,
+    words.Activate: Step.ACTIVATE,
+    words.Retire: Step.RETIRE,
+}
+STEP_OF_CALL = {
+    Call.PREPARE_TARGET: Step.PREPARE,
+    Call.RUN_SOURCE: Step.RUN,
+    Call.WRITE_IMAGE: Step.RUN,
+    Call.ACTIVATE: Step.ACTIVATE,
+    Call.RETIRE: Step.RETIRE,
+}
+"""Whose answer can be lost."""
 STOPPED_S = 1.0
 WAIT_S_MAX = 0.05
 """A seed other than the usual one chooses how long after its step a signal is sent."""

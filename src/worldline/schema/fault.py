@@ -91,13 +91,13 @@ FAULTS: Mapping[FaultName, About] = {
     FaultName.STOP_TARGET: About("the target's process stands still for a second", steps=(Step.SWAP, *_ANY)),
     FaultName.LOSE_ANSWER: About("what a host answers at this step is never heard, once", _BOTH, _CALLS),
     FaultName.ENOSPC: About(
-        "the disk is full: the image's in a park, the record's for a while in a move", _BOTH, _LINES
+        "the disk is full for a while: the record's at its step; in a park without a step, the image's", _BOTH, _LINES
     ),
-    FaultName.EIO: About("the disk fails: an image's, or in a move the record's for a while", _BOTH, _LINES),
+    FaultName.EIO: About(
+        "the disk fails for a while: the record's at its step; in a park without a step, the image's", _BOTH, _LINES
+    ),
     FaultName.SHORT_WRITE: About("the image's disk keeps less than it says", frozenset({Verb.PARK})),
-    FaultName.STORE_UNREACHABLE: About(
-        "the commit is made and its answer is lost, and the record is silent for a while"
-    ),
+    FaultName.STORE_UNREACHABLE: About("the commit's answer is lost, and the record can't be read for a while"),
 }
 """Every fault, and what it does, for people."""
 

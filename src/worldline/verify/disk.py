@@ -47,6 +47,7 @@ class FailingDisk:
 
 
 def disk_of(fault: Fault | None) -> Disk:
-    """The real one unless a fault of a disk is planted."""
-    of_a_disk = fault is not None and fault.name in {*_ERRNO, FaultName.SHORT_WRITE}
-    return FailingDisk(fault) if of_a_disk and fault is not None else RealDisk()
+    """The real one, unless a fault of a disk is planted under the image; one at a step is under the record."""
+    if fault is None or fault.step is not None or fault.name not in {*_ERRNO, FaultName.SHORT_WRITE}:
+        return RealDisk()
+    return FailingDisk(fault)
