@@ -15,14 +15,17 @@ from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan
 from worldline.service.client import Client
 from worldline.transport.certificates import make_certificates
+from worldline.verify.reader import verify_receipt
+from worldline.verify.receipts import write_receipt
 
+TINY = "worldline.testing.tiny:TinyWorld"
 TOKEN = "correct-horse-battery-staple"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("token")
-    make_certificates(folder, ["a"], SystemClock().wall_s(), gateway=["world.example"])
+    make_certificates(folder, ["a", "b"], SystemClock().wall_s(), gateway=["world.example"])
     (folder / "token").write_text(TOKEN + "\n")
     (folder / "token").chmod(0o600)
     return folder
@@ -31,7 +34,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def guarded(folder):
     face = Face("0.0.0.0", ("localhost",), folder / "token", folder / "gateway.pem", folder / "gateway.key")
-    with Fleet.start(FleetPlan(hosts=("a",), face=face)) as fleet:
+    with Fleet.start(FleetPlan(hosts=("a", "b"), tls=folder, face=face, worlds=(TINY,))) as fleet:
         yield fleet
 
 
@@ -68,11 +71,24 @@ def test_another_token_is_none(http, shown):
 
 def test_who_shows_the_token_is_served(guarded, folder):
     with Client(guarded.url, token=TOKEN, ca=folder / "ca.pem") as client:
-        assert [host.id for host in client.hosts()] == ["a"]
+        assert [host.id for host in client.hosts()] == ["a", "b"]
     with Client(guarded.url, ca=folder / "ca.pem") as client, pytest.raises(Unauthenticated):
         client.hosts()
     with Client(guarded.url, token=TOKEN) as client, pytest.raises(ControllerGone, match="certificate"):
         client.hosts()
+
+
+def test_a_session_moves_over_mutual_tls(guarded, folder, tmp_path):
+    with Client(guarded.url, token=TOKEN, ca=folder / "ca.pem") as client:
+        session, twin = (client.open(TINY, seed=7, host=host) for host in ("a", "b"))
+        assert [block.digest for block in session.step(0, 1)] == [block.digest for block in twin.step(0, 1)]
+        receipt = session.move("b", transport="tcp").receipt
+        assert [block.digest for block in session.step(2, 3)] == [block.digest for block in twin.step(2, 3)]
+        write_receipt(tmp_path / "r.json", receipt)
+        keys = {signer.key for signer in client.signers() if signer.host == "b"}
+        assert verify_receipt(tmp_path / "r.json", signers=keys).made_by == "b"
+        for one in (session, twin):
+            one.close()
 
 
 def test_the_command_line_shows_it_too(guarded, folder, monkeypatch, capsys):

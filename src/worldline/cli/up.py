@@ -10,7 +10,7 @@ from threading import Event
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import ExistingFile
+from cyclopts.types import ExistingDirectory, ExistingFile
 
 from worldline.cli.output import print_json, progress
 from worldline.errors import BadValue
@@ -35,6 +35,7 @@ def up(
     token_file: ExistingFile | None = None,
     tls_cert: ExistingFile | None = None,
     tls_key: ExistingFile | None = None,
+    tls: ExistingDirectory | None = None,
     dir: Path | None = None,
     memory: str | None = None,
     plan: Annotated[tuple[str, ...], Parameter(name="--plan", negative="")] = (),
@@ -63,6 +64,8 @@ def up(
         The gateway's certificate, with its chain, for https.
     tls_key: Path
         The certificate's key.
+    tls: Path
+        A folder of `worldline fleet certs` with a certificate for each host: moves over tcp are then mutual TLS.
     dir: Path
         Sockets, record, images and logs; .worldline here by default.
     memory: str
@@ -95,6 +98,7 @@ def up(
         worlds=world,
         cpu_capabilities=capabilities,
         face=face,
+        tls=tls and tls.resolve(),
     )
     if check:
         with tempfile.TemporaryDirectory(prefix="worldline-check-") as folder:

@@ -276,6 +276,8 @@ class Supervisor:
         arguments = ["--dir", str(self.run_dir), "--name", host]
         if self._plan.faults:
             arguments.append("--faults")
+        if self._plan.tls is not None:
+            arguments += ["--tls", str(self._plan.tls)]
         if self._plan.memory_bytes is not None:
             arguments += ["--memory-bytes", str(self._plan.memory_bytes)]
         capability = self._capabilities.get(host)

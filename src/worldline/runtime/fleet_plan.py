@@ -39,6 +39,8 @@ class FleetPlan:
     """Worlds at `module:factory` that the gateway takes beside the registered ones."""
     cpu_capabilities: Mapping[str, str] = field(default_factory=dict)
     """By host: the value of `ATEN_CPU_CAPABILITY`, which makes it another kernel plan."""
+    tls: Path | None = None
+    """A folder of `worldline fleet certs`: links over tcp are then mutual TLS."""
     face: Face = field(default_factory=Face)
     """Where the gateway shows itself, and to whom."""
 

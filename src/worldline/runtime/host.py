@@ -47,6 +47,9 @@ class Arguments:
     lanes: int
     cpu_capability: str | None
     die_with_parent: bool
+    tls: Path | None = None
+    """The folder of certificates; without it links are not encrypted and stay on loopback."""
+    data_listen: str = "127.0.0.1"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +78,8 @@ def read_arguments(argv: Sequence[str] | None) -> Arguments:
     parser.add_argument("--lanes", type=int, default=1, help="threads that digest what arrives")
     parser.add_argument("--cpu-capability", choices=CPU_CAPABILITIES, help="which of torch's kernels to use")
     parser.add_argument("--die-with-parent", action="store_true")
+    parser.add_argument("--tls", type=Path, help="a folder of `worldline fleet certs`: tcp links are mutual TLS")
+    parser.add_argument("--data-listen", default="127.0.0.1", help="where tcp links are taken; with --tls any address")
     read = parser.parse_args(argv)
     memory_bytes = parse_bytes(read.memory) if read.memory else read.memory_bytes or _default_memory_bytes()
     if memory_bytes <= 0 or not 1 <= read.lanes <= 64:
@@ -87,6 +92,8 @@ def read_arguments(argv: Sequence[str] | None) -> Arguments:
         lanes=read.lanes,
         cpu_capability=read.cpu_capability,
         die_with_parent=read.die_with_parent,
+        tls=read.tls,
+        data_listen=read.data_listen,
     )
 
 
@@ -112,6 +119,8 @@ async def serve(arguments: Arguments) -> None:
     from worldline.runtime.messages import ToHost
     from worldline.runtime.run_dir import host_socket, make_run_dir
     from worldline.transport.registry import open_transport
+    from worldline.transport.tcp import TcpTransport
+    from worldline.transport.tls import TlsIdentity
     from worldline.verify.signing import SigningKey
 
     run_dir = make_run_dir(arguments.run_dir)
@@ -124,7 +133,10 @@ async def serve(arguments: Arguments) -> None:
         lanes=arguments.lanes,
         signing=SigningKey.load_or_make(make_run_dir(run_dir / KEYS), arguments.name),
     )
-    host = Host(config, {name: open_transport(name) for name in TRANSPORTS}, SystemClock())
+    transports = {name: open_transport(name) for name in TRANSPORTS}
+    identity = None if arguments.tls is None else TlsIdentity(arguments.tls, arguments.name)
+    transports["tcp"] = TcpTransport(identity, arguments.data_listen)
+    host = Host(config, transports, SystemClock())
     ended = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, ended.set)

@@ -8,6 +8,7 @@ import socket
 
 from worldline.errors import LinkCut, Unauthenticated
 from worldline.transport.protocol import KEY_BYTES
+from worldline.transport.tls import TlsSocket
 from worldline.wire.handshake import (
     CHALLENGE_BYTES,
     GREETING_BYTES,
@@ -29,39 +30,45 @@ def check_key(key: bytes) -> bytes:
     return key
 
 
-async def prove_to_target(sock: socket.socket, key: bytes) -> None:
+async def prove_to_target(sock: socket.socket | TlsSocket, key: bytes) -> None:
     """Source side. On success both have proved the key. Raises `Unauthenticated` when the target has not, `LinkCut`."""
-    loop = asyncio.get_running_loop()
     nonce = secrets.token_bytes(NONCE_BYTES)
-    await loop.sock_sendall(sock, build_greeting(nonce))
+    await _send(sock, build_greeting(nonce))
     challenge = await receive_exactly(sock, CHALLENGE_BYTES)
     target_nonce, proof = challenge[:NONCE_BYTES], challenge[NONCE_BYTES:]
     if not proof_holds(proof, key, Role.TARGET, nonce, target_nonce):
         raise Unauthenticated("who listens there does not hold the key of this attempt")
-    await loop.sock_sendall(sock, prove(key, Role.SOURCE, nonce, target_nonce))
+    await _send(sock, prove(key, Role.SOURCE, nonce, target_nonce))
     if await receive_exactly(sock, len(VERDICT)) != VERDICT:
         raise LinkCut("the target took no link")
 
 
-async def admit_source(sock: socket.socket, key: bytes) -> None:
+async def admit_source(sock: socket.socket | TlsSocket, key: bytes) -> None:
     """Target side. Raises `Unauthenticated`, `Malformed`, `VersionUnknown`, `LinkCut`: a peer to turn away."""
-    loop = asyncio.get_running_loop()
     source_nonce = parse_greeting(await receive_exactly(sock, GREETING_BYTES))
     nonce = secrets.token_bytes(NONCE_BYTES)
-    await loop.sock_sendall(sock, nonce + prove(key, Role.TARGET, source_nonce, nonce))
+    await _send(sock, nonce + prove(key, Role.TARGET, source_nonce, nonce))
     proof = await receive_exactly(sock, PROOF_BYTES)
     if not proof_holds(proof, key, Role.SOURCE, source_nonce, nonce):
         raise Unauthenticated("a peer does not hold the key of this attempt")
-    await loop.sock_sendall(sock, VERDICT)
+    await _send(sock, VERDICT)
 
 
-async def receive_exactly(sock: socket.socket, nbytes: int) -> bytes:
+async def receive_exactly(sock: socket.socket | TlsSocket, nbytes: int) -> bytes:
     """`nbytes` and not one more, so that what follows is untouched. Raises `LinkCut` at the end of the stream."""
     loop = asyncio.get_running_loop()
     data = b""
     while len(data) < nbytes:
-        piece = await loop.sock_recv(sock, nbytes - len(data))
+        wanted = nbytes - len(data)
+        piece = await (sock.receive(wanted) if isinstance(sock, TlsSocket) else loop.sock_recv(sock, wanted))
         if not piece:
             raise LinkCut("the peer closed the connection while keys were proved")
         data += piece
     return data
+
+
+async def _send(sock: socket.socket | TlsSocket, data: bytes) -> None:
+    if isinstance(sock, TlsSocket):
+        await sock.send_all(data)
+    else:
+        await asyncio.get_running_loop().sock_sendall(sock, data)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from worldline.errors import LinkCut, TimedOut, WorldlineError
 from worldline.transport.protocol import ArenaBytes, Link
+from worldline.transport.tls import TlsSocket
 
 UNPROVED_MAX = 16
 """Connections that have not proved the key. One more turns away the oldest, so a crowd can't keep the source out."""
@@ -27,7 +28,7 @@ _log = logging.getLogger(__name__)
 class Admitted:
     """A peer that proved the key, and the arena in which its bytes land."""
 
-    sock: socket.socket
+    sock: socket.socket | TlsSocket
     arena: ArenaBytes
     handed_over: bool
 

@@ -1,6 +1,7 @@
-"""TCP on loopback: the source's bytes are received straight into the target's arena, no copy between.
+"""TCP: the source's bytes are received straight into the target's arena, no copy between.
 
-Peers prove a key and are otherwise not trusted at all; nothing is encrypted, so no address but loopback is taken.
+Peers prove a key and are otherwise not trusted at all. Nothing is encrypted, so no address but loopback is taken; with
+certificates (`tls`) everything is, and any address may be.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import asyncio
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 
-from worldline.errors import BadValue, LinkCut, Malformed, TimedOut
+from worldline.errors import BadValue, LinkCut, Malformed, TimedOut, Unauthenticated
 from worldline.schema.layout import Extent
 from worldline.transport.handshake import admit_source, check_key, prove_to_target
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
 from worldline.transport.stream import StreamLink, check_landing
+from worldline.transport.tls import TlsIdentity, TlsSocket
 from worldline.wire.records import Chunk, Record, encode
 
 LOOPBACK = "127.0.0.1"
@@ -24,7 +27,7 @@ SOCKET_BUFFER_BYTES = 512 * 1024
 USER_TIMEOUT_S = 30.0
 """Sent bytes that the peer's system has not taken for so long mean that the link is cut."""
 
-_ADDRESS = re.compile(r"([^:]+):([0-9]{1,5})\Z")
+_ADDRESS = re.compile(r"(?:([a-z0-9-]{1,63})@)?([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,5})\Z")
 
 
 class ChunkCarrier:
@@ -51,10 +54,23 @@ class ChunkCarrier:
 
 
 class TcpTransport:
-    """See `Transport`."""
+    """See `Transport`. With an identity all links are TLS, and hosts without one of the same authority are no peers."""
 
     name = "tcp"
     hands_over = False
+
+    def __init__(self, identity: TlsIdentity | None = None, address: str = LOOPBACK) -> None:
+        """`address` is where targets listen. Raises `Unauthenticated` for one that others reach without an identity."""
+        try:
+            found = ip_address(address)
+        except ValueError as error:
+            raise BadValue(f"a host listens on an address, not on {address[:80]!r}") from error
+        if found.version != 4 or found.is_unspecified:
+            raise BadValue(f"a host listens on one IPv4 address that its peers know, not on {address}")
+        if identity is None and not found.is_loopback:
+            raise Unauthenticated(f"others can reach {address}: without certificates a host listens on loopback alone")
+        self._identity = identity
+        self._address = address
 
     async def listen(self, key: bytes, arena: ArenaBytes | None) -> Listener:
         check_key(key)
@@ -65,31 +81,42 @@ class TcpTransport:
         try:
             _tune(sock)
             sock.setblocking(False)
-            sock.bind((LOOPBACK, 0))
+            sock.bind((self._address, 0))
             sock.listen(BACKLOG)
         except BaseException:
             sock.close()
             raise
 
         async def admit(peer: socket.socket) -> Admitted:
-            await admit_source(peer, key)
-            return Admitted(peer, own, handed_over=False)
+            proved = peer if self._identity is None else await self._identity.accept(peer)
+            try:
+                await admit_source(proved, key)
+            except BaseException:
+                proved.close()
+                raise
+            return Admitted(proved, own, handed_over=False)
 
         def to_link(peer: Admitted) -> Link:
             _tune(peer.sock)
             return StreamLink(peer.sock, peer.arena, ChunkCarrier(peer.arena, is_target=True), "tcp-target")
 
-        return SocketListener(sock, f"{LOOPBACK}:{sock.getsockname()[1]}", admit, to_link)
+        place = f"{self._address}:{sock.getsockname()[1]}"
+        return SocketListener(
+            sock, place if self._identity is None else f"{self._identity.host}@{place}", admit, to_link
+        )
 
     async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
         check_key(key)
-        endpoint = _parse_address(address)
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        host, *endpoint = self._parse(address)
+        raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock: socket.socket | TlsSocket = raw
         try:
-            _tune(sock)
-            sock.setblocking(False)
+            _tune(raw)
+            raw.setblocking(False)
             async with asyncio.timeout(deadline_s):
-                await asyncio.get_running_loop().sock_connect(sock, endpoint)
+                await asyncio.get_running_loop().sock_connect(raw, tuple(endpoint))
+                if self._identity is not None:
+                    sock = await self._identity.connect(raw, host)
                 await prove_to_target(sock, key)
         except BaseException as error:
             sock.close()
@@ -100,15 +127,19 @@ class TcpTransport:
             raise
         return StreamLink(sock, arena, ChunkCarrier(arena, is_target=False), "tcp-source")
 
+    def _parse(self, address: str) -> tuple[str, str, int]:
+        """Host (empty without TLS), address and port. Raises `BadValue`."""
+        match = _ADDRESS.match(address)
+        secure = self._identity is not None
+        wrong = match is None or not 0 < int(match[3]) < 65_536 or (match[1] is not None) != secure
+        if wrong or (match is not None and not secure and match[2] != LOOPBACK):
+            form = "HOST@ADDRESS:PORT, with TLS," if secure else f"{LOOPBACK}:PORT"
+            raise BadValue(f"a tcp link goes to {form} only, not to {address[:80]!r}", address=address[:80])
+        assert match is not None
+        return match[1] or "", match[2], int(match[3])
 
-def _parse_address(address: str) -> tuple[str, int]:
-    match = _ADDRESS.match(address)
-    if match is None or match[1] != LOOPBACK or not 0 < int(match[2]) < 65_536:
-        raise BadValue(f"a tcp link goes to {LOOPBACK}:PORT only, not to {address[:80]!r}", address=address[:80])
-    return match[1], int(match[2])
 
-
-def _tune(sock: socket.socket) -> None:
+def _tune(sock: socket.socket | TlsSocket) -> None:
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
