@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from worldline.control.handoff import Handoff
-from worldline.control.order import Command, SwapUnknown, Thaw
+from worldline.control.order import Command, Order, SwapUnknown, Thaw
 from worldline.control.order import Event as OrderEvent
 from worldline.control.playback import BlockIn, HostLinkUp, Playback, PlayCommand, RejectedIn
+from worldline.errors import UnknownSession
 from worldline.migration import source, target
 from worldline.schema.receipt import Mode
+from worldline.testing.simulated_host import Host
 from worldline.testing.simulation import CHANCES, QUIET, Ending, Kinds, Simulation, Tally, Violation, Wish, main
 
 HISTORIES = 300
 SABOTAGE_HISTORIES = 250
+AGREEABLE_SEED = 1279
+"""The source's host ends and begins anew, then the controller: its successor thaws a process that knows nothing."""
 
 
 def test_without_trouble_every_block_is_shown_and_what_is_begun_is_done() -> None:
@@ -186,6 +192,21 @@ class SkippingPlayback(Playback):
         return super()._block(event, now_s)
 
 
+class AgreeableHost(Host):
+    """Says that it has thawed a session which it does not have: it has begun anew meanwhile."""
+
+    def thaw(self, order: Order) -> None:
+        with contextlib.suppress(UnknownSession):
+            super().thaw(order)
+
+
+class ForgetfulHost(Host):
+    """Begins what was called off before it arrived."""
+
+    def check_open(self, order: Order) -> None:
+        pass
+
+
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -197,10 +218,11 @@ class SkippingPlayback(Playback):
         Kinds(handoff=ColdHandoff),
         Kinds(playback=ForgetfulPlayback),
         Kinds(playback=SkippingPlayback),
+        Kinds(host=ForgetfulHost),
     ],
     ids=lambda kinds: next(
         getattr(kinds, part).__name__
-        for part in ("source", "target", "handoff", "playback")
+        for part in ("source", "target", "handoff", "playback", "host")
         if getattr(kinds, part) is not getattr(Kinds(), part)
     ),
 )
@@ -208,6 +230,12 @@ def test_a_sabotaged_machine_is_caught(kinds: Kinds) -> None:
     with pytest.raises(Violation):
         for seed in range(SABOTAGE_HISTORIES):
             Simulation(seed, kinds).run()
+
+
+def test_a_host_that_agrees_to_thaw_what_it_does_not_have_leaves_a_session_without_an_owner() -> None:
+    Simulation(AGREEABLE_SEED).run()
+    with pytest.raises(Violation, match="hang"):
+        Simulation(AGREEABLE_SEED, Kinds(host=AgreeableHost)).run()
 
 
 def test_a_target_that_does_not_compare_is_still_stopped_by_the_controller() -> None:

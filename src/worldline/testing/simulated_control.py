@@ -142,7 +142,7 @@ class Controller(Process):
         row = self.rows[session]
         if row.owner == owner:
             self.tell("%s is lost: %s", session, why)
-            self.sim.declared_lost(session, owner)
+            self.sim.watch.declared_lost(session, owner)
             row.swap(Owner(None, Epoch(owner.epoch + 1)), row.cut_block, None)
             row.why_lost = why
             self.tell_gateway(session)

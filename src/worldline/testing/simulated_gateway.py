@@ -103,7 +103,9 @@ class Gateway(Process):
 
     def _attach(self, session: SessionId) -> None:
         """Asks the owner for its blocks, until it answers or another owner is told."""
-        seat = self._seats[session]
+        seat = self._seats.get(session)
+        if seat is None:
+            return
         owner = seat.owner
         if owner.host is None:
             if seat.playback is None and not seat.lost:

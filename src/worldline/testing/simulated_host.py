@@ -22,7 +22,7 @@ from worldline.testing.simulated_session import Arena, Engine
 if TYPE_CHECKING:
     from worldline.testing.simulation import Simulation
 
-SLOTS = 4
+SLOTS = 2
 """Arenas that a host has memory for."""
 
 Answer = Callable[[object], None]

@@ -194,7 +194,7 @@ class OrderRun:
                 row.swap(command.after, command.receipt.block, self.order.image if command.after.host is None else None)
                 self.entry.phase, self.entry.receipt = JournalPhase.COMMITTED, command.receipt
                 self.controller.tell("%s COMMITTED: %s owns epoch %d", self.order.move, *row.who)
-                self.sim.committed(self)
+                self.sim.watch.committed(self)
                 self.controller.tell_gateway(self.order.session)
             event = words.SwapUnknown("the disk did not answer") if unknown else words.Swapped(ok)
             return lambda: self.feed(event)
@@ -224,7 +224,7 @@ class OrderRun:
         del controller.orders[session]
         counts.done += finish.outcome is Outcome.DONE
         counts.refused += finish.outcome is Outcome.REFUSED
-        self.sim.order_ended(self, finish)
+        self.sim.watch.order_ended(self, finish)
         if finish.lost or finish.outcome is Outcome.LOST:
             controller.doom(session, "its state went with its host" if finish.error is None else finish.error.sentence)
         controller.settle(session)

@@ -130,6 +130,8 @@ class Process:
 
     def after(self, delay_s: float, action: Action) -> None:
         """`action` in this life, unless it ends before; a stopped process does it when it wakes."""
+        if not self.alive:
+            return
         life = self.life
         self.timeline.after(delay_s, lambda: self._act(life, action))
 
