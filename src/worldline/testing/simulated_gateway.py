@@ -97,8 +97,13 @@ class Gateway(Process):
             return
         seat.lost = lost
         if owner.epoch > seat.owner.epoch:
+            ghost = play.BlockIn(
+                seat.owner.epoch, owner.cut_block + 1, owner.cut_block + 1, b"of an epoch that is over"
+            )
             seat.owner, seat.link = owner, None
             self._feed(session, owner)
+            if self.sim.trouble.chance("zombie-speaks"):
+                self.after(self.sim.rng.uniform(0.0, 0.3), lambda: self._feed(session, ghost))
             self._attach(session)
 
     def _attach(self, session: SessionId) -> None:
@@ -179,9 +184,9 @@ class Gateway(Process):
             self._feed(session, event)
 
     def _feed(self, session: SessionId, event: play.PlayEvent) -> list[play.PlayCommand]:
-        seat = self._seats[session]
-        playback = seat.playback
-        if playback is None:
+        seat = self._seats.get(session)
+        playback = None if seat is None else seat.playback
+        if seat is None or playback is None:
             return []
         commands = playback.handle(event, self.timeline.now_s)
         for command in commands:
@@ -190,12 +195,8 @@ class Gateway(Process):
                 return []
             self._do(session, seat, command)
         if playback.wake_at_s is not None:
-            self.after(playback.wake_at_s - self.timeline.now_s + 1e-6, lambda: self._wait_over(session))
+            self.after(playback.wake_at_s - self.timeline.now_s + 1e-6, lambda: self._feed(session, play.Waited()))
         return commands
-
-    def _wait_over(self, session: SessionId) -> None:
-        if session in self._seats:
-            self._feed(session, play.Waited())
 
     def _do(self, session: SessionId, seat: Seat, command: play.PlayCommand) -> None:
         player = self.players[session]
@@ -221,7 +222,7 @@ class Gateway(Process):
         if block.block != player.seen + 1:
             sim.fail(f"block {block.block} of {truth.id} was shown after {player.seen}, and none was told as missed")
         player.seen, player.shown = block.block, player.shown + 1
-        if truth.makers[block.block] != block.epoch:
+        if block.block >= len(truth.makers) or truth.makers[block.block] != block.epoch:
             sim.fail(f"block {block.block} of {truth.id} was shown by epoch {block.epoch}, which did not make it")
         if block.content != picture_of(truth.states[block.block]):
             sim.fail(f"block {block.block} of {truth.id} has not the unmoved session's picture")
@@ -243,8 +244,5 @@ class Gateway(Process):
             return
         expected = engine.act(number, action)
         if expected is not None:
-            self.after(0.002, lambda: self._rejected(session, epoch, number, expected))
-
-    def _rejected(self, session: SessionId, epoch: Epoch, number: int, expected: int) -> None:
-        if session in self._seats:
-            self._feed(session, play.RejectedIn(epoch, number, expected))
+            rejected = play.RejectedIn(epoch, number, expected)
+            self.after(0.002, lambda: self._feed(session, rejected))

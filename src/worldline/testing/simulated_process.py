@@ -34,6 +34,8 @@ CHANCES: Mapping[str, float] = {
     "image-torn": 0.03,
     # of one block on its way to the gateway
     "blocks-late": 0.002,
+    # of one change of owner
+    "zombie-speaks": 0.05,
     # of one place between two commands
     "controller-ends": 0.004,
     "source-ends": 0.002,
