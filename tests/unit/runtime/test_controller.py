@@ -197,15 +197,12 @@ async def test_an_open_that_finds_its_name_or_its_twins_taken_harms_nobody(hall)
     assert len(hall.holders(row.id)) == len(hall.holders(row.twin)) == 1
 
 
-async def test_a_session_whose_twin_is_held_is_closed_whole_or_not_at_all(hall):
-    row = await hall.open(twin=True, width=1 << 17)
-    park = asyncio.create_task(hall.ask(wire.ParkRequest(row.twin), Session))
-    await hall.until_status(row.twin, "moving")
-    with pytest.raises(MoveInProgress):
-        await hall.ask(wire.CloseRequest(row.id), Session)
-    assert (await hall.describe(row.id)).status == "running"
-    await park
-    await hall.ask(wire.CloseRequest(row.id), Session)
+async def test_of_two_closes_at_once_one_closes_session_and_twin_and_the_other_is_told(hall):
+    row = await hall.open(twin=True)
+    closes = [hall.ask(wire.CloseRequest(row.id), Session) for _ in range(2)]
+    ends = await asyncio.gather(*closes, return_exceptions=True)
+    (told,) = [end for end in ends if isinstance(end, Exception)]
+    assert isinstance(told, MoveInProgress | SessionClosed)
     assert [(await hall.describe(name)).status for name in (row.id, row.twin)] == ["closed", "closed"]
 
 
