@@ -442,10 +442,10 @@ def test_the_page_is_served_with_a_policy_of_its_own(fleet):
     assert "default-src 'self'" in page.headers["content-security-policy"]
 
 
-def test_a_twin_stays_where_it_is(client):
+def test_a_twin_only_follows_its_session(client):
     session = open_tiny(client, twin=True)
     twin = client.session(session.describe().twin)
-    for verb in (lambda: twin.move("c"), twin.park):
+    for verb in (lambda: twin.move("c"), twin.park, lambda: twin.step(1)):
         with pytest.raises(BadValue, match="twin"):
             verb()
     assert twin.describe().status == "running"

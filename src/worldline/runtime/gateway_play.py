@@ -19,6 +19,7 @@ from worldline.control.lifecycle import Status, Verb, begin
 from worldline.control.playback import Playback
 from worldline.errors import (
     ActionGap,
+    BadValue,
     Fact,
     HostGone,
     LinkCut,
@@ -128,7 +129,11 @@ class Play:
         await self.act(number, action)
 
     async def act(self, number: int, action: int) -> None:
-        """Takes one action. Raises `ActionGap` where its number jumps, or was used for another action."""
+        """Takes one action. Raises `ActionGap` where its number jumps, or was used for another action, and `BadValue`
+        for a twin, whose actions are its session's.
+        """
+        if self.session.twin_of is not None:
+            raise BadValue(f"session {self.session.id} follows {self.session.twin_of}, whose twin it is")
         playback = await self._ready_playback()
         begin(SessionId(self.session.id), Status(self.session.status), Verb.STEP, self.session.why)
         if number < playback.expected_number:
