@@ -126,6 +126,7 @@ class Telemetry:
 
     def _collect(self) -> None:
         try:
+            self.beat()  # the shortest run has a sample
             while not self._over.wait(HEARTBEAT_S):
                 self.beat()
         except Exception as error:  # noqa: BLE001  the thread's root: it ends, and the run is void
