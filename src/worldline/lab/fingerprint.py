@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -12,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from blake3 import blake3
+
+from worldline.schema.canonical import canonical_json
 
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 GPUS = Path("/proc/driver/nvidia/gpus")
@@ -41,8 +42,7 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return blake3(text.encode("ascii")).digest(DIGEST_BYTES).hex()
+        return blake3(canonical_json(asdict(self))).digest(DIGEST_BYTES).hex()
 
 
 def fingerprint() -> Fingerprint:

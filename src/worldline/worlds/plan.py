@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import blake3
 import torch
 
+from worldline.schema.canonical import canonical_json
 from worldline.schema.plan import Plan
 from worldline.worlds.protocol import World
 from worldline.worlds.scratch import ScratchMemory, digest_tree
@@ -41,8 +42,8 @@ def plan_of(world: World) -> Plan:
     """The plan under which this process runs `world`; runs `CANARY_BLOCKS` blocks of it in memory of its own."""
     facts = tuple(sorted((engine_facts(world) | torch_facts()).items()))
     canary = run_canary(world.canary_world() if isinstance(world, HasCanary) else world)
-    covered = json.dumps([world.name, facts, canary], separators=(",", ":"), ensure_ascii=True)
-    return Plan(world.name, facts, canary, blake3.blake3(b"worldline plan 1\0" + covered.encode()).hexdigest())
+    covered = canonical_json([world.name, facts, canary])
+    return Plan(world.name, facts, canary, blake3.blake3(b"worldline plan 1\0" + covered).hexdigest())
 
 
 def engine_facts(world: World) -> dict[str, str]:
