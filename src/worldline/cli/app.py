@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 from worldline import __version__
 from worldline.cli.output import report_error
 from worldline.errors import BadValue, WorldlineError
+from worldline.lab.bench.table import BENCHES
 
 COMMANDS = {
     "up": "Start a fleet on this machine and serve its page.",
@@ -60,6 +61,11 @@ app.command(image)
 capacity = App(name="capacity", help="The maths behind the decisions.")
 capacity.command("worldline.cli.capacity:check", name="check")
 app.command(capacity)
+
+bench = App(name="bench", help="Measure against peers and the machine's limits, in one run.")
+for _name, _entry in BENCHES.items():
+    bench.command(f"worldline.cli.bench:bench_{_name}", name=_name, help=_entry.summary)
+app.command(bench)
 
 
 def run(argv: list[str]) -> int:

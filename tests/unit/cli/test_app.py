@@ -16,7 +16,9 @@ from worldline.schema.contract import Contract, Tier
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "receipt verify", "receipt show", "image verify", "capacity check"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "receipt verify", "receipt show", "image verify", "capacity check", "bench"]
+)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
     assert "Usage: worldline" in capsys.readouterr().out

@@ -1,0 +1,16 @@
+"""The benches there are. Light: the command line reads it at every start."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """Where a bench is, as `module:function`, and what it compares, for people."""
+
+    where: str
+    summary: str
+
+
+BENCHES: dict[str, Entry] = {}
+"""Every bench by its name."""
