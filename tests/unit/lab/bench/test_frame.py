@@ -110,7 +110,9 @@ def test_the_command_takes_the_benchs_options_and_prints_one_object(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "kept" / "result.json"
-X    printed = json.loads(capsys.readouterr().out)
+    argv = ["--factor", "4", "--quiet", "--json", "--out", str(out)]
+    assert app()(argv, exit_on_error=False) == 0
+    printed = json.loads(capsys.readouterr().out)
     assert (printed["ratio"], printed["peers"], printed["void"]) == (4.0, [], None)
     assert printed == json.loads(out.read_text())
     assert read_run(out.with_name("result.json.telemetry.jsonl")).fingerprint == printed["fingerprint"]
