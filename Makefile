@@ -73,7 +73,7 @@ $(STAMPS)/app: $(STAMPS)/torch pyproject.toml constraints.txt
 	touch $@
 
 $(STAMPS)/dev: $(STAMPS)/app
-	$(PIP) -e '.[torch,lm,dev]'
+	$(PIP) -e '.[torch,lm,lab,dev]'
 	touch $@
 
 pins:

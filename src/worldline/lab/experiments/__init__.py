@@ -1,0 +1,1 @@
+"""Experiments: each a question, a run that is watched, and a report."""

@@ -1,0 +1,86 @@
+"""The figures of a report, drawn by matplotlib without a display, as SVG and PNG.
+
+What was measured is told from what was not by its mark: filled on a whole line against hollow on a broken one, and the
+legend says which is which, so a figure stays honest in black and white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from worldline.errors import Internal, MissingExtra
+from worldline.lab.report import Data, Drawing, Plot, Standing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZE_INCHES = (7.2, 4.2)
+DOTS_PER_INCH = 150
+COLORS = ("#0b6fb8", "#c8501e", "#2c8c4b", "#7b4fa3", "#8a6d1d", "#555555")
+MARKS = ("o", "s", "^", "D", "v", "P")
+
+
+def new_figure(width: float = SIZE_INCHES[0], height: float = SIZE_INCHES[1]) -> Figure:
+    """An empty figure. Raises `MissingExtra`."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra(
+            "figures are drawn by matplotlib, which is not installed: pip install 'worldline[lab]'", extra="lab"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Writes `path` with the endings .svg and .png."""
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"), dpi=DOTS_PER_INCH)
+
+
+def draw_figures(folder: Path, parts: Sequence[Plot | Drawing], data: Data) -> None:
+    """Draws each into `folder`. Raises `MissingExtra`, and `Internal` for a key that leads nowhere."""
+    if not parts:
+        return
+    figures = [(part.name, _draw(part, data)) for part in parts]
+    folder.mkdir(exist_ok=True)
+    for name, figure in figures:
+        save_figure(figure, folder / name)
+
+
+def _draw(part: Plot | Drawing, data: Data) -> Figure:
+    figure = new_figure()
+    axes = figure.subplots()
+    if isinstance(part, Drawing):
+        part.draw(axes, data.look_up)
+        return figure
+    for at, series in enumerate(part.series):
+        x, y = _values(series.x, data), _values(series.y, data)
+        measured = series.standing is Standing.MEASURED
+        axes.plot(
+            x,
+            y,
+            color=COLORS[at % len(COLORS)],
+            marker=MARKS[at % len(MARKS)],
+            markerfacecolor=COLORS[at % len(COLORS)] if measured else "none",
+            linestyle="-" if measured else "--",
+            label=f"{series.label} ({series.standing.value})",
+        )
+    axes.set_xlabel(part.x_label)
+    axes.set_ylabel(part.y_label)
+    if part.log_x:
+        axes.set_xscale("log")
+    if part.log_y:
+        axes.set_yscale("log")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _values(key: str, data: Data) -> list[float]:
+    values = [data.look_up(item) for item in data.items(key)]
+    numbers = [float(value) for value in values if isinstance(value, int | float)]
+    if len(numbers) != len(values):
+        raise Internal(f"{key!r} has values that are no numbers", key=key)
+    return numbers

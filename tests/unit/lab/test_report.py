@@ -1,0 +1,148 @@
+"""A report's numbers are those of its data, and a void run has no report."""
+
+import json
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from worldline.clock import ManualClock
+from worldline.errors import Internal, RunVoid
+from worldline.lab.experiments.frame import conduct
+from worldline.lab.load import Load
+from worldline.lab.report import (
+    Column,
+    Data,
+    Drawing,
+    Line,
+    Listing,
+    Plot,
+    Report,
+    Run,
+    Section,
+    Series,
+    Standing,
+    Table,
+    Words,
+    write_report,
+)
+from worldline.lab.telemetry import Telemetry
+
+
+@dataclass(frozen=True)
+class Point:
+    load: float
+    late: int
+
+
+@dataclass(frozen=True)
+class Results:
+    points: list[Point]
+    pause_ms: float
+    formula_ms: float
+    never: float = float("inf")
+
+
+RESULTS = Results([Point(0.5, 0), Point(1.0, 3)], 12.25, 11.5)
+
+REPORT = Report(
+    "trial",
+    "A trial of <this>",
+    (
+        Section(
+            "Pauses",
+            (
+                Words("It paused for {trial/pause_ms:.1f} ms & not {trial/never}."),
+                Table("In one row", (Line("pause", "trial/pause_ms", "trial/formula_ms", "ms", ".1f"),)),
+                Listing(
+                    "By load",
+                    "trial/points",
+                    (Column("load", "load", Standing.MEASURED), Column("late", "late", Standing.SIMULATED)),
+                ),
+                Plot(
+                    "late",
+                    "Late over load",
+                    "load",
+                    "late",
+                    (
+                        Series("with", "trial/points/*/load", "trial/points/*/late", Standing.MEASURED),
+                        Series("without", "trial/points/*/load", "trial/points/*/late", Standing.PROJECTED),
+                    ),
+                ),
+                Drawing("free", "Anything", lambda axes, look_up: axes.bar(["pause"], [look_up("trial/pause_ms")])),
+            ),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    conduct(REPORT, lambda telemetry: RESULTS, folder)
+    return folder
+
+
+def test_a_number_in_the_text_has_its_key_and_the_value_of_the_data(written):
+    data = json.loads((written / "data.json").read_text())
+    assert data["results"]["trial"]["pause_ms"] == 12.25
+    assert "It paused for 12.2 (`trial/pause_ms`) ms" in (written / "report.md").read_text()
+    page = (written / "report.html").read_text()
+    assert '<data value="12.25" title="trial/pause_ms">12.2</data>' in page
+    for key in re.findall(r'title="([^"]+)"', page):
+        Data({}, data["results"]).look_up(key)
+
+
+def test_what_is_demonstrated_and_what_is_projected_stand_in_separate_columns(written):
+    text = (written / "report.md").read_text()
+    assert "|  | demonstrated | projected | unit |" in text
+    assert "| pause | 12.2 (`trial/pause_ms`) | 11.5 (`trial/formula_ms`) | ms |" in text
+    assert "load (demonstrated) `trial/points/N/load` | late (simulated) `trial/points/N/late`" in text
+
+
+def test_figures_name_what_was_measured_and_what_was_not(written):
+    drawn = (written / "figures" / "late.svg").read_text()
+    assert "with (measured)" in drawn
+    assert "without (projected)" in drawn
+    assert (written / "figures" / "free.png").stat().st_size > 1000
+
+
+def test_the_record_of_the_run_is_in_the_folder(written):
+    data = json.loads((written / "data.json").read_text())
+    assert data["runs"]["trial"]["void"] is None
+    assert (written / data["runs"]["trial"]["telemetry"]).exists()
+
+
+def test_words_of_an_author_are_no_markup(written):
+    page = (written / "report.html").read_text()
+    assert "A trial of &lt;this&gt;" in page
+    assert "ms &amp; not" in page
+
+
+def test_what_is_not_finite_is_none_and_not_a_number(written):
+    assert "not none (`trial/never`)" in (written / "report.md").read_text()
+
+
+def test_a_void_run_has_no_report(tmp_path):
+    clock = ManualClock(0.0)
+    with Telemetry(tmp_path / "run", clock, lambda: Load(0.0, 0.0, 0.0, 1), beats=False):
+        clock.advance(60.0)
+    with pytest.raises(RunVoid, match="silent"):
+        write_report(tmp_path / "out", REPORT, {"trial": Run(tmp_path / "run", RESULTS)})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_was_not_ended_has_no_report(tmp_path):
+    with (
+        Telemetry(tmp_path / "run", ManualClock(0.0), lambda: Load(0.0, 0.0, 0.0, 1), beats=False),
+        pytest.raises(RunVoid, match="never ended"),
+    ):
+        write_report(tmp_path / "out", REPORT, {"trial": Run(tmp_path / "run", RESULTS)})
+
+
+@pytest.mark.parametrize("key", ["trial/nothing", "trial/points/2/late", "other/pause_ms", "trial/points"])
+def test_a_key_that_leads_nowhere_is_a_fault_and_leaves_nothing(tmp_path, key):
+    report = Report("trial", "", (Section("", (Words(f"{{{key}}}"),)),))
+    with pytest.raises(Internal):
+        conduct(report, lambda telemetry: RESULTS, tmp_path)
+    assert not (tmp_path / "report.md").exists()
