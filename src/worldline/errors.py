@@ -14,6 +14,7 @@ wire alike.
     |                                      WRONG_SESSION VOID
     |- Unavailable                      6  HOST_GONE CONTROLLER_GONE LINK_CUT TIMEOUT
     |- MissingExtra                     7  a part of the package that is not installed, and what to install
+    |- Unsupported                      8  this machine's kernel, or this process's rights, do not allow it
     `- Internal                        70  a broken invariant of ours
 """
 
@@ -288,6 +289,14 @@ class MissingExtra(WorldlineError):
 
     code = "MISSING_EXTRA"
     exit_code = 7
+    http_status = 501
+
+
+class Unsupported(WorldlineError):
+    """The kernel or this process's rights lack something; the sentence says what, and what would help."""
+
+    code = "UNSUPPORTED"
+    exit_code = 8
     http_status = 501
 
 

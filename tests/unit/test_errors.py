@@ -34,8 +34,9 @@ def test_an_unknown_code_is_not_taken_for_a_known_one() -> None:
 
 
 def test_kinds_of_trouble_have_different_exit_codes() -> None:
-    kinds = [errors.BadValue, errors.NotFound, errors.Conflict, errors.Refused, errors.Unavailable, errors.MissingExtra]
-    assert len({kind.exit_code for kind in [*kinds, errors.Internal]}) == len(kinds) + 1
+    kinds = [errors.BadValue, errors.NotFound, errors.Conflict, errors.Refused, errors.Unavailable]
+    others = [errors.MissingExtra, errors.Unsupported, errors.Internal]
+    assert len({kind.exit_code for kind in [*kinds, *others]}) == len(kinds) + len(others)
 
 
 def test_the_tree_in_the_module_docstring_names_every_code() -> None:

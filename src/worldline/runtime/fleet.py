@@ -54,6 +54,8 @@ class Command:
     module: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    namespace_fd: int | None = None
+    """The network namespace it runs in; None: the supervisor's own."""
 
 
 class Member:
@@ -122,8 +124,10 @@ class Member:
             pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
+        inside, inherited = _in_namespace(self.command.namespace_fd)
         with _open_log(self._run_dir, self.command.name) as output:
             return await asyncio.create_subprocess_exec(
+                *inside,
                 sys.executable,
                 "-m",
                 "worldline.runtime.fleet_child",
@@ -133,6 +137,7 @@ class Member:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                pass_fds=inherited,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **self.command.environment},
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then ends its members in order
             )
@@ -280,9 +285,15 @@ class Supervisor:
             arguments += ["--tls", str(self._plan.tls)]
         if self._plan.memory_bytes is not None:
             arguments += ["--memory-bytes", str(self._plan.memory_bytes)]
+        network = self._plan.networks.get(host)
+        if network is not None:
+            arguments += ["--data-listen", network.address]
+            if self._plan.tls is None:
+                arguments.append("--fabric-private")
         capability = self._capabilities.get(host)
         environment = {} if capability is None else {"ATEN_CPU_CAPABILITY": capability}
-        return Command(_host_member(host), "worldline.runtime.host", tuple(arguments), environment)
+        namespace_fd = None if network is None else network.namespace_fd
+        return Command(_host_member(host), "worldline.runtime.host", tuple(arguments), environment, namespace_fd)
 
     def _controller_command(self) -> Command:
         arguments = ["--dir", str(self.run_dir), "--hosts", ",".join(self._plan.hosts)]
@@ -381,6 +392,13 @@ async def _now(work: Callable[[str], T], name: str) -> T:
 
 def _host_member(host: str) -> str:
     return f"host-{host}"
+
+
+def _in_namespace(fd: int | None) -> tuple[list[str], tuple[int, ...]]:
+    """Words before a command that runs in the network namespace behind `fd`, and what it inherits."""
+    if fd is None:
+        return [], ()
+    return [sys.executable, "-m", "worldline.runtime.network_child", str(os.getpid()), str(fd)], (fd,)
 
 
 def _lock(run_dir: Path) -> BinaryIO:

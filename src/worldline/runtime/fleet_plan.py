@@ -24,6 +24,15 @@ def lettered_hosts(count: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """Where a host lives on an emulated fabric: a network namespace of its own, and its address there."""
+
+    namespace_fd: int
+    """Open as long as the fleet; `Fabric` holds it."""
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class FleetPlan:
     """What to start. `run_dir` None: a temporary one, removed at the end. `port` 0: any free one."""
 
@@ -41,6 +50,8 @@ class FleetPlan:
     """By host: the value of `ATEN_CPU_CAPABILITY`, which makes it another kernel plan."""
     tls: Path | None = None
     """A folder of `worldline fleet certs`: links over tcp are then mutual TLS."""
+    networks: Mapping[str, HostNetwork] = field(default_factory=dict)
+    """By host, for hosts on a fabric. Without `tls` each proves at its start that its network leads nowhere else."""
     face: Face = field(default_factory=Face)
     """Where the gateway shows itself, and to whom."""
 
@@ -51,6 +62,8 @@ class FleetPlan:
             raise BadValue(
                 f"a fleet has 1 to {HOSTS_MAX} hosts of different names, not {', '.join(self.hosts) or 'none'}"
             )
+        for host in sorted(set(self.networks) - set(self.hosts)):
+            raise BadValue(f"a network is given for {host!r}, which is not a host of the fleet")
         for host, capability in sorted(self.cpu_capabilities.items()):
             if host not in self.hosts:
                 raise BadValue(f"a CPU capability is given for {host!r}, which is not a host of the fleet")

@@ -50,6 +50,8 @@ class Arguments:
     tls: Path | None = None
     """The folder of certificates; without it links are not encrypted and stay on loopback."""
     data_listen: str = "127.0.0.1"
+    fabric_private: bool = False
+    """`data_listen` is on an emulated fabric, and links there need no certificates if the kernel shows that it is."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,6 +82,9 @@ def read_arguments(argv: Sequence[str] | None) -> Arguments:
     parser.add_argument("--die-with-parent", action="store_true")
     parser.add_argument("--tls", type=Path, help="a folder of `worldline fleet certs`: tcp links are mutual TLS")
     parser.add_argument("--data-listen", default="127.0.0.1", help="where tcp links are taken; with --tls any address")
+    parser.add_argument(
+        "--fabric-private", action="store_true", help="--data-listen without --tls, on an emulated fabric alone"
+    )
     read = parser.parse_args(argv)
     memory_bytes = parse_bytes(read.memory) if read.memory else read.memory_bytes or _default_memory_bytes()
     if memory_bytes <= 0 or not 1 <= read.lanes <= 64:
@@ -94,6 +99,7 @@ def read_arguments(argv: Sequence[str] | None) -> Arguments:
         die_with_parent=read.die_with_parent,
         tls=read.tls,
         data_listen=read.data_listen,
+        fabric_private=read.fabric_private,
     )
 
 
@@ -135,7 +141,7 @@ async def serve(arguments: Arguments) -> None:
     )
     transports = {name: open_transport(name) for name in TRANSPORTS}
     identity = None if arguments.tls is None else TlsIdentity(arguments.tls, arguments.name)
-    transports["tcp"] = TcpTransport(identity, arguments.data_listen)
+    transports["tcp"] = TcpTransport(identity, arguments.data_listen, fabric_private=arguments.fabric_private)
     host = Host(config, transports, SystemClock())
     ended = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,8 @@
 """TCP: the source's bytes are received straight into the target's arena, no copy between.
 
 Peers prove a key and are otherwise not trusted at all. Nothing is encrypted, so no address but loopback is taken; with
-certificates (`tls`) everything is, and any address may be.
+certificates (`tls`) everything is, and any address may be. An emulated fabric's network counts as loopback where that
+is asked for and proven (`private_network`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ipaddress import ip_address
 from worldline.errors import BadValue, LinkCut, Malformed, TimedOut, Unauthenticated
 from worldline.schema.layout import Extent
 from worldline.transport.handshake import admit_source, check_key, prove_to_target
+from worldline.transport.private_network import check_private
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
 from worldline.transport.stream import StreamLink, check_landing
@@ -59,8 +61,13 @@ class TcpTransport:
     name = "tcp"
     hands_over = False
 
-    def __init__(self, identity: TlsIdentity | None = None, address: str = LOOPBACK) -> None:
-        """`address` is where targets listen. Raises `Unauthenticated` for one that others reach without an identity."""
+    def __init__(
+        self, identity: TlsIdentity | None = None, address: str = LOOPBACK, *, fabric_private: bool = False
+    ) -> None:
+        """`address` is where targets listen. Raises `Unauthenticated` for one that others reach without an identity.
+
+        With `fabric_private` an emulated fabric's is taken without one, if `check_private` finds that it is that.
+        """
         try:
             found = ip_address(address)
         except ValueError as error:
@@ -68,9 +75,14 @@ class TcpTransport:
         if found.version != 4 or found.is_unspecified:
             raise BadValue(f"a host listens on one IPv4 address that its peers know, not on {address}")
         if identity is None and not found.is_loopback:
-            raise Unauthenticated(f"others can reach {address}: without certificates a host listens on loopback alone")
+            if not fabric_private:
+                raise Unauthenticated(
+                    f"others can reach {address}: without certificates a host listens on loopback alone"
+                )
+            check_private(address)
         self._identity = identity
         self._address = address
+        self._private = fabric_private and not found.is_loopback
 
     async def listen(self, key: bytes, arena: ArenaBytes | None) -> Listener:
         check_key(key)
@@ -132,7 +144,7 @@ class TcpTransport:
         match = _ADDRESS.match(address)
         secure = self._identity is not None
         wrong = match is None or not 0 < int(match[3]) < 65_536 or (match[1] is not None) != secure
-        if wrong or (match is not None and not secure and match[2] != LOOPBACK):
+        if wrong or (match is not None and not (secure or self._private) and match[2] != LOOPBACK):
             form = "HOST@ADDRESS:PORT, with TLS," if secure else f"{LOOPBACK}:PORT"
             raise BadValue(f"a tcp link goes to {form} only, not to {address[:80]!r}", address=address[:80])
         assert match is not None
