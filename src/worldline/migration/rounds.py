@@ -39,6 +39,8 @@ class Limits:
     tail_bytes_min: int = MIB
     """The last chunks of a round halve down to this, so that little is left to digest when the last one lands."""
     leaves_max: int = 1_048_576
+    rows_bytes: int = MIB
+    """Of moved or new rows in one record: what a target keeps in memory until they are in place."""
 
 
 @dataclass(frozen=True, slots=True)

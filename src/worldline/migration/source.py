@@ -345,6 +345,8 @@ def event_of(record: records.Record) -> Event:
             | records.ManifestRecord()
             | records.Chunk()
             | records.Shared()
+            | records.CopyRecord()
+            | records.RowsRecord()
             | records.RoundEnd()
             | records.Seal()
         ):

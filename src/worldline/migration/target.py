@@ -389,6 +389,8 @@ def event_of(record: records.Record) -> Event:
             return SealIn(record.root, record.layout, record.block, record.number, record.leaf_count, record.generation)
         case records.Abort(code, sentence):
             return AbortIn(code, sentence)
+        case records.CopyRecord() | records.RowsRecord():
+            raise Malformed(f"a {record.TYPE.name} record, and this target takes none")
         case records.Digests() | records.Prepared() | records.Refused() | records.Chunk() | records.Shared():
             raise Malformed(f"a {record.TYPE.name} record from a source")
         case _:

@@ -15,6 +15,7 @@ from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.inventory import Free, Kind, Roll
 from worldline.schema.layout import Extent, Layout, Manifest, Placement, Segment, View
 from worldline.schema.receipt import Mode, Receipt
+from worldline.schema.rows import Copy, Runs, Shift
 from worldline.verify.image import Identity
 from worldline.verify.receipts import UNSEALED, encode_receipt, make_receipt
 from worldline.verify.signing import SigningKey
@@ -47,6 +48,8 @@ def _records() -> tuple[wire.Record, ...]:
         wire.ManifestRecord(1, _manifest()),
         wire.Chunk(Extent(PAGE, 8)),
         wire.Shared((Extent(0, 64), Extent(PAGE, 64))),
+        wire.CopyRecord(Copy(0, 0, (Shift(2, 0, 2), Shift(0, 3, 1)))),
+        wire.RowsRecord(Runs(PAGE, 4, 8, 3), bytes(range(12))),
         wire.RoundEnd(1, PAGE),
         wire.Digests(1, (wire.LeafDigest(Extent(0, PAGE), bytes(16)),)),
         wire.Seal(root, root, 3, 3, 2, 1, 1500),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from worldline.errors import Malformed, VersionUnknown
+from worldline.wire.rows import COPY_BODY_BYTES_MAX, COPY_BODY_BYTES_MIN, ROWS_BODY_BYTES_MAX, ROWS_BODY_BYTES_MIN
 
 MAGIC = int.from_bytes(b"WLDL", "little")
 VERSION = 1
@@ -31,7 +32,7 @@ _U64_MAX = 2**64 - 1
 
 
 class RecordType(IntEnum):
-    """Numbers on the wire, never reused. 10 is kept for COPY (rows that moved inside the arena)."""
+    """Numbers on the wire, never reused."""
 
     HELLO = 1
     MANIFEST = 2
@@ -42,7 +43,9 @@ class RecordType(IntEnum):
     PREPARED = 7
     REFUSED = 8
     ABORT = 9
+    COPY = 10
     SHARED = 11
+    ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,9 @@ LIMITS: Mapping[int, Limit] = {
     RecordType.PREPARED: Limit(32, 32),
     RecordType.REFUSED: Limit(2, 32 * 1024),
     RecordType.ABORT: Limit(2, 32 * 1024),
+    RecordType.COPY: Limit(COPY_BODY_BYTES_MIN, COPY_BODY_BYTES_MAX),
     RecordType.SHARED: Limit(24, 8 + 16 * SHARED_EXTENTS_MAX),
+    RecordType.ROWS: Limit(ROWS_BODY_BYTES_MIN, ROWS_BODY_BYTES_MAX),
 }
 _UNKNOWN = Limit(0, UNKNOWN_BODY_BYTES_MAX)
 

@@ -1,7 +1,7 @@
 """The records of one attempt, each a value with its octets beside it. Octet tables in docs/wire.md.
 
-Source to target: `Hello`, then `ManifestRecord`, and rounds of chunks (or `Shared` extents), each closed by `RoundEnd`;
-`Seal` at the end.
+Source to target: `Hello`, then `ManifestRecord`, and rounds of `CopyRecord`, `RowsRecord` and chunks (or `Shared`
+extents), each closed by `RoundEnd`; `Seal` at the end.
 Target to source: `Digests` of what landed, and at the end `Prepared` or `Refused`. Either side: `Abort`.
 
 Everything that comes in is hostile: `decode` returns a record within its limits or raises `Malformed`, nothing else.
@@ -20,9 +20,11 @@ from worldline.errors import BadValue, Malformed, WorldlineError
 from worldline.schema.ids import Epoch, MoveId, SessionId, check_name
 from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
+from worldline.schema.rows import Copy, Runs
 from worldline.wire.body import Body, Count, decode_json, encode_json
 from worldline.wire.framing import LIMITS, Frame, Header, RecordType, build_header, split_record
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
+from worldline.wire.rows import decode_copy, decode_rows, encode_copy, encode_rows
 
 LEAF_DIGEST_BYTES = 16
 ROOT_BYTES = 32
@@ -67,8 +69,27 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """Rows of the latest manifest's view that the target has elsewhere in the same view. Takes effect after all
+    records before it.
+    """
+
+    TYPE: ClassVar[RecordType] = RecordType.COPY
+    copy: Copy
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRecord:
+    """The bytes of `runs`, one after the other. Takes effect after all records before it."""
+
+    TYPE: ClassVar[RecordType] = RecordType.ROWS
+    runs: Runs
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
 class RoundEnd:
-    """All chunks of round `round` (from 1) came before; `nbytes` is their sum."""
+    """All chunks and rows of round `round` (from 1) came before; `nbytes` is their sum."""
 
     TYPE: ClassVar[RecordType] = RecordType.ROUND_END
     round: int
@@ -139,7 +160,20 @@ class Abort:
     sentence: str
 
 
-Record: TypeAlias = Hello | ManifestRecord | Chunk | Shared | RoundEnd | Digests | Seal | Prepared | Refused | Abort
+Record: TypeAlias = (
+    Hello
+    | ManifestRecord
+    | Chunk
+    | Shared
+    | CopyRecord
+    | RowsRecord
+    | RoundEnd
+    | Digests
+    | Seal
+    | Prepared
+    | Refused
+    | Abort
+)
 
 
 def encode(record: Record) -> bytes:
@@ -191,6 +225,10 @@ def _encode_body(record: Record) -> bytes:
             return _pack(_EXTENT, record.extent.offset, record.extent.nbytes)
         case Shared():
             return _encode_shared(record)
+        case CopyRecord():
+            return encode_copy(record.copy)
+        case RowsRecord():
+            return encode_rows(record.runs, record.data)
         case RoundEnd():
             return _pack(_ROUND_END, record.round, 0, record.nbytes)
         case Digests():
@@ -351,6 +389,8 @@ _DECODERS: Mapping[RecordType, Callable[[bytes], Record]] = {
     RecordType.MANIFEST: _decode_manifest,
     RecordType.CHUNK: _decode_chunk,
     RecordType.SHARED: _decode_shared,
+    RecordType.COPY: lambda data: CopyRecord(decode_copy(data)),
+    RecordType.ROWS: lambda data: RowsRecord(*decode_rows(data)),
     RecordType.ROUND_END: _decode_round_end,
     RecordType.DIGESTS: _decode_digests,
     RecordType.SEAL: _decode_seal,

@@ -5,9 +5,11 @@ from hypothesis import strategies as st
 from worldline.schema.inventory import Append, Free, Kind, Once, Realloc, Ring, Roll, Static
 from worldline.schema.layout import LEAF_BYTES_MAX, LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment, View
 from worldline.schema.receipt import Mode
+from worldline.schema.rows import Copy, Runs, Shift
 from worldline.wire.records import (
     Abort,
     Chunk,
+    CopyRecord,
     Digests,
     Hello,
     LeafDigest,
@@ -15,6 +17,7 @@ from worldline.wire.records import (
     Prepared,
     Refused,
     RoundEnd,
+    RowsRecord,
     Seal,
     Shared,
 )
@@ -51,12 +54,33 @@ def manifests(draw):
     return Manifest(layout, tuple(placement for _, placement in parts), draw(counts))
 
 
+@st.composite
+def copies(draw):
+    """Shifts whose rows are written once."""
+    to, shifts = 0, []
+    for source, gap, rows in draw(st.lists(st.tuples(counts, u32, st.integers(1, 2**32)), min_size=1, max_size=5)):
+        to += gap
+        shifts.append(Shift(min(source, 2**62), to, rows))
+        to += rows
+    return Copy(draw(u32), draw(st.integers(0, 31)), tuple(draw(st.permutations(shifts))))
+
+
+@st.composite
+def rows_records(draw):
+    count, run = draw(st.integers(1, 5)), draw(st.integers(1, 20))
+    stride = run if count == 1 else run + draw(st.integers(0, 2**40))
+    data = draw(st.binary(min_size=count * run, max_size=count * run))
+    return RowsRecord(Runs(draw(st.integers(0, 2**60)), run, stride, count), data)
+
+
 codes = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=1, max_size=64)
 sentences = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 records = st.one_of(
     st.builds(Hello, ids, counts, ids, st.sampled_from(Mode)),
     st.builds(ManifestRecord, st.integers(1, 2**32 - 1), manifests()),
     st.builds(Chunk, chunk_extents),
+    st.builds(CopyRecord, copies()),
+    rows_records(),
     st.builds(Shared, st.lists(extents, min_size=1, max_size=5).map(tuple)),
     st.builds(RoundEnd, u32, u64),
     st.builds(

@@ -12,6 +12,7 @@ from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll
 from worldline.schema.layout import SEGMENTS_MAX, Extent, Layout, Manifest, Placement, Segment, View
 from worldline.schema.receipt import Mode
+from worldline.schema.rows import Copy, Runs, Shift
 from worldline.wire.body import decode_json, encode_json
 from worldline.wire.framing import HEADER_BYTES, LIMITS, RECORD_BYTES_MAX, Header, RecordType, build_header
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
@@ -19,6 +20,7 @@ from worldline.wire.records import (
     SENTENCE_CHARS_MAX,
     Abort,
     Chunk,
+    CopyRecord,
     Digests,
     Hello,
     LeafDigest,
@@ -26,12 +28,14 @@ from worldline.wire.records import (
     Prepared,
     Refused,
     RoundEnd,
+    RowsRecord,
     Seal,
     Shared,
     decode,
     decode_record,
     encode,
 )
+from worldline.wire.rows import ROWS_BYTES_MAX, SHIFTS_MAX
 
 MANIFEST_BYTES_MAX = LIMITS[RecordType.MANIFEST].body_bytes_max
 
@@ -75,6 +79,20 @@ GOLDEN = [
         0,
         bytes.fromhex("00000000 02000000 0100000000000000 0200000000000000 0300000000000000 0400000000000000"),
     ),
+    (
+        CopyRecord(Copy(7, 1, (Shift(3, 0, 3), Shift(1, 4, 2)))),
+        0,
+        bytes.fromhex(
+            "07000000 01000000 02000000 00000000"
+            "0300000000000000 0000000000000000 0300000000000000"
+            "0100000000000000 0400000000000000 0200000000000000"
+        ),
+    ),
+    (
+        RowsRecord(Runs(0x1000, 3, 5, 2), b"abcdef"),
+        0,
+        bytes.fromhex("0010000000000000 0300000000000000 0500000000000000 02000000 00000000") + b"abcdef",
+    ),
     (RoundEnd(2, 0x0102030405), 0, bytes.fromhex("02000000 00000000 0504030201000000")),
     (
         Digests(2, (LeafDigest(Extent(0x1000, 0x20), b"0123456789abcdef"),)),
@@ -100,7 +118,9 @@ NUMBERS = {
     Prepared: 7,
     Refused: 8,
     Abort: 9,
+    CopyRecord: 10,
     Shared: 11,
+    RowsRecord: 12,
 }
 
 
@@ -161,7 +181,15 @@ def test_a_cut_or_longer_body_is_malformed(record):
             decode(record.TYPE, broken)
 
 
-@pytest.mark.parametrize(("record", "at"), [(RoundEnd(1, 2), 4), (Shared((Extent(0, 1),)), 0)])
+@pytest.mark.parametrize(
+    ("record", "at"),
+    [
+        (RoundEnd(1, 2), 4),
+        (Shared((Extent(0, 1),)), 0),
+        (CopyRecord(Copy(0, 0, (Shift(0, 1, 1),))), 12),
+        (RowsRecord(Runs(0, 1, 1, 1), b"x"), 28),
+    ],
+)
 def test_reserved_octets_of_a_body_must_be_zero(record, at):
     body = bytearray(body_of(record))
     body[at] = 1
@@ -269,6 +297,10 @@ def test_a_count_that_does_not_match_its_body_is_malformed_before_anything_is_bu
     for kind in (RecordType.DIGESTS, RecordType.SHARED):
         with pytest.raises(Malformed):
             decode(kind, bytes(4) + b"\xff\xff\xff\xff" + bytes(28 * 16))
+    with pytest.raises(Malformed):
+        decode(RecordType.COPY, bytes(8) + b"\xff\xff\xff\xff" + bytes(4 + 24 * 16))
+    with pytest.raises(Malformed):
+        decode(RecordType.ROWS, bytes(8) + b"\1" + bytes(7) + b"\1" + bytes(7) + b"\xff\xff\xff\xff" + bytes(4 + 64))
 
 
 @pytest.mark.parametrize("extent", [Extent(0, 0), Extent(2**63 - 1, 1), Extent(2**64 - 1, 2**32 - 1)])
@@ -290,6 +322,19 @@ def test_an_empty_extent_or_one_that_overflows_is_malformed(extent):
         Digests(1, (LeafDigest(Extent(0, 2**32), bytes(16)),)),
         Chunk(Extent(0, 64 * 1024 * 1024 + 1)),
         Shared(()),
+        CopyRecord(Copy(0, 0, ())),
+        CopyRecord(Copy(2**32, 0, (Shift(0, 1, 1),))),
+        CopyRecord(Copy(0, -1, (Shift(0, 1, 1),))),
+        CopyRecord(Copy(0, 0, (Shift(0, 1, 0),))),
+        CopyRecord(Copy(0, 0, (Shift(2**63 - 1, 0, 1),))),
+        CopyRecord(Copy(0, 0, (Shift(0, 4, 2), Shift(0, 5, 1)))),
+        CopyRecord(Copy(0, 0, tuple(Shift(0, n, 1) for n in range(SHIFTS_MAX + 1)))),
+        RowsRecord(Runs(0, 2, 2, 1), b"x"),
+        RowsRecord(Runs(0, 2, 1, 2), b"abcd"),
+        RowsRecord(Runs(0, 1, 2, 1), b"x"),
+        RowsRecord(Runs(0, 0, 1, 1), b""),
+        RowsRecord(Runs(2**62, 1, 2**61, 2), b"ab"),
+        RowsRecord(Runs(0, 2, 2, ROWS_BYTES_MAX // 2 + 1), bytes(ROWS_BYTES_MAX + 2)),
         Refused("", "x"),
         Refused("X", "x" * (SENTENCE_CHARS_MAX + 1)),
         Hello(SessionId("S"), Epoch(1), MoveId("m"), Mode.FREEZE),

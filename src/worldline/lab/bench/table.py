@@ -12,5 +12,7 @@ class Entry(NamedTuple):
     summary: str
 
 
-BENCHES: dict[str, Entry] = {}
+BENCHES: dict[str, Entry] = {
+    "rolls": Entry("worldline.lab.bench.rolls:rolls", "Bytes of a rolling cache's residual, against dirty chunks."),
+}
 """Every bench by its name."""
