@@ -6,8 +6,10 @@ wire alike.
     WorldlineError                      1
     |- BadValue                         2  the call's own words are wrong
     |- NotFound                         3  UNKNOWN_WORLD UNKNOWN_HOST UNKNOWN_SESSION UNKNOWN_MOVE UNKNOWN_RECEIPT
+    |                                      UNKNOWN_OPERATION
     |- Conflict                         4  ALREADY_THERE MOVE_IN_PROGRESS SESSION_CLOSED SESSION_PARKED NOT_PARKED
-    |                                      ACTION_GAP KEY_REUSED ILLEGAL_TRANSITION
+    |                                      ACTION_GAP KEY_REUSED ILLEGAL_TRANSITION HOST_CORDONED
+    |                                      OPERATION_IN_PROGRESS
     |- Refused                          5  the guarantee could not be kept, so nothing was installed:
     |                                      CORRUPT STALE_EPOCH PLAN_MISMATCH LAYOUT NO_CAPACITY DEADLINE BANDWIDTH LANE
     |                                      INCAST STATE_LOST POISONED UNAUTHENTICATED MALFORMED VERSION BYTE_ORDER
@@ -88,6 +90,12 @@ class UnknownReceipt(NotFound):
     code = "UNKNOWN_RECEIPT"
 
 
+class UnknownOperation(NotFound):
+    """No operation of this id."""
+
+    code = "UNKNOWN_OPERATION"
+
+
 class Conflict(WorldlineError):
     """The thing exists, but not in a condition in which this may be done to it."""
 
@@ -141,6 +149,18 @@ class IllegalTransition(Conflict):
     """An event that a machine's phase does not allow; the sentence tells the story so far."""
 
     code = "ILLEGAL_TRANSITION"
+
+
+class OperationInProgress(Conflict):
+    """An operation is emptying the host; one at a time."""
+
+    code = "OPERATION_IN_PROGRESS"
+
+
+class HostCordoned(Conflict):
+    """The host takes no sessions: it was cordoned, or given back."""
+
+    code = "HOST_CORDONED"
 
 
 class Refused(WorldlineError):

@@ -44,6 +44,20 @@ app = App(name="worldline", help=HELP, version=__version__, result_action="retur
 for _name, _help in COMMANDS.items():
     app.command(f"worldline.cli.{_name}:{FUNCTIONS.get(_name, _name)}", name=_name, help=_help)
 
+OPERATIONS = {
+    "drain": "Empty a host, each session under its contract.",
+    "evacuate": "Empty a host soon; what can't be moved is parked.",
+    "rebalance": "Even the hosts out.",
+    "consolidate": "Park who is idle, pack the others, give emptied hosts back.",
+    "operations": "List the operations, or show one.",
+    "cancel": "End an operation before its next session.",
+    "cordon": "Let a host take no more sessions.",
+    "uncordon": "Let a host take sessions again.",
+    "prewarm": "Keep a world's engine and arenas ready on a host.",
+}
+for _name, _help in OPERATIONS.items():
+    app.command(f"worldline.cli.operate:{_name}", name=_name, help=_help)
+
 receipt = App(name="receipt", help="Receipts, checked offline.")
 receipt.command("worldline.cli.receipt:verify", name="verify")
 receipt.command("worldline.cli.receipt:show_receipt", name="show")

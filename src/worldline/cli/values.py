@@ -108,7 +108,10 @@ def hosts_text(hosts: list[Host]) -> str:
         memory = f"{format_bytes(facts.memory_used_bytes)} of {format_bytes(facts.memory_bytes)}" if facts else "-"
         sessions = str(len(facts.sessions)) if facts else "-"
         plan = (host.plan_digest or "-")[:12]
-        rows.append((host.id, "alive" if host.alive else "gone", sessions, memory, plan))
+        state = "gone" if not host.alive else "alive"
+        if host.cordon is not None:
+            state += ", given back" if host.cordon.released else ", cordoned"
+        rows.append((host.id, state, sessions, memory, plan))
     return table(("host", "state", "sessions", "memory used", "plan"), rows)
 
 

@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -25,9 +25,19 @@ from worldline.clock import Clock, SystemClock
 from worldline.control.lifecycle import Status, Verb, begin
 from worldline.errors import BadValue, KeyReused, Unavailable, UnknownMove, WorldlineError
 from worldline.runtime.controller_book import Book, Told
-from worldline.runtime.controller_hosts import HostEvents, HostLink, Hosts, Notice
+from worldline.runtime.controller_hosts import PLAN_WAIT_S, HostEvents, HostLink, Hosts, Notice
 from worldline.runtime.controller_moves import Moves, owner_of
+from worldline.runtime.controller_operations import Operations
 from worldline.runtime.controller_sessions import Sessions
+from worldline.runtime.fleet_messages import (
+    CancelOperation,
+    CordonRequest,
+    FleetRequest,
+    GetOperation,
+    ListOperations,
+    OperationRequest,
+    PrewarmRequest,
+)
 from worldline.runtime.messages import (
     CloseRequest,
     FlipBit,
@@ -42,6 +52,8 @@ from worldline.runtime.messages import (
     MoveRequest,
     OpenRequest,
     ParkRequest,
+    Prewarm,
+    Prewarmed,
     Progress,
     Qualify,
     ResumeRequest,
@@ -63,6 +75,7 @@ from worldline.schema.ids import SessionId, check_name
 
 RECORD = "record.sqlite"
 SNAPSHOT_MOVES = 50
+Asked: TypeAlias = ToController | FleetRequest
 SABOTAGE_WAIT_S = 10.0
 KEY_LENGTH_MAX = 200
 ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -87,22 +100,29 @@ class Controller:
         self._keyed: dict[str, asyncio.Future[Session | Move]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: Hosts
+        self._operations: Operations
         self._server: Server
 
     async def start(self, hosts: list[str]) -> None:
         """Reads the record, takes up unfinished orders, reaches for the hosts and listens."""
         await self._book.load()
-        events = HostEvents(self._on_host, self._on_host_changed, self._on_host_gone, self._on_notice)
+        events = HostEvents(
+            self._on_host, self._on_host_changed, self._on_host_gone, self._on_notice, self._store.keep_cordon
+        )
         seen = {incarnation.host: incarnation for incarnation in await self._store.incarnations()}
         self._hosts = self._sessions.hosts = Hosts(self._run_dir, events, seen)
         await self._moves.recover(self._spawn)
         for host in hosts:
             self._hosts.add(host)
+        for host, cordon in (await self._store.cordons()).items():
+            self._hosts.add(host).cordon = cordon
         for row in self._book.rows():
             if row.host is not None and self._hosts.is_gone(row.host):
                 self._sessions.doom(row.id, f"host {row.host} ended while the controller was away")
         await self._sessions.settle()
-        self._server = await serve(controller_socket(self._run_dir), ToController, self._on_message, self._on_closed)
+        self._operations = Operations(self._hosts, self._moves, self._book, self._clock, self._new_id)
+        await self._operations.load(self._spawn)
+        self._server = await serve(controller_socket(self._run_dir), Asked, self._on_message, self._on_closed)
 
     async def close(self) -> None:
         """Stops without finishing what is under way, as the end of the process would."""
@@ -115,7 +135,7 @@ class Controller:
 
     # ---- what is asked
 
-    async def _on_message(self, peer: Peer, message: ToController) -> object:
+    async def _on_message(self, peer: Peer, message: Asked) -> object:
         match message:
             case OpenRequest() | MoveRequest() | ParkRequest() | ResumeRequest() | CloseRequest():
                 return await self._verb(message, self._draw(message))
@@ -141,6 +161,36 @@ class Controller:
                 return None
             case Subscribe():
                 return self._subscribe(peer)
+            case (
+                OperationRequest()
+                | CordonRequest()
+                | PrewarmRequest()
+                | GetOperation()
+                | ListOperations()
+                | CancelOperation()
+            ):
+                return await self._fleet(message)
+            case _:
+                assert_never(message)
+
+    async def _fleet(self, message: FleetRequest) -> object:
+        match message:
+            case OperationRequest():
+                return await self._operations.begin(message, self._spawn)
+            case GetOperation(operation):
+                return self._operations.get(operation)
+            case ListOperations():
+                return self._operations.all()
+            case CancelOperation(operation):
+                return self._operations.cancel(operation)
+            case CordonRequest(host, cordoned):
+                if cordoned:
+                    await self._operations.cordon(host, released=False)
+                else:
+                    await self._operations.uncordon(host)
+                return self._hosts.get(host).view()
+            case PrewarmRequest(host, world, options, slots):
+                return await self._hosts.living(host).call(Prewarm(world, options, slots), Prewarmed, PLAN_WAIT_S)
             case _:
                 assert_never(message)
 
@@ -161,10 +211,12 @@ class Controller:
                 assert_never(verb)
 
     def _draw(self, verb: VerbRequest) -> str:
-        """A new id, in letters that are not mistaken for each other."""
         if isinstance(verb, OpenRequest) and verb.session is not None:
             return verb.session
-        kind = "s" if isinstance(verb, OpenRequest) else "m"
+        return self._new_id("s" if isinstance(verb, OpenRequest) else "m")
+
+    def _new_id(self, kind: str) -> str:
+        """In letters that are not mistaken for each other."""
         return f"{kind}-" + "".join(self._random.choice(ID_LETTERS) for _ in range(ID_LENGTH))
 
     async def _sabotage(self, session: str, bit: int) -> None:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from worldline.errors import Internal, MoveInProgress, UnknownMove, UnknownReceipt, UnknownSession
+from worldline.runtime.fleet_messages import OperationChanged
 from worldline.runtime.messages import Host, HostChanged, Move, MoveChanged, Session, SessionChanged
 from worldline.runtime.store import Change, Owner, Store
 from worldline.schema.receipt import Receipt
@@ -23,7 +24,7 @@ MOVES_MAX = 256
 RECEIPTS_MAX = 256
 """Receipts that a session lists; older ones stay in the record."""
 
-Told: TypeAlias = SessionChanged | MoveChanged | HostChanged
+Told: TypeAlias = SessionChanged | MoveChanged | HostChanged | OperationChanged
 replace = msgspec.structs.replace
 
 log = logging.getLogger(__name__)
@@ -160,6 +161,9 @@ class Book:
 
     def tell_host(self, host: Host) -> None:
         self._tell(HostChanged(host))
+
+    def tell_operation(self, changed: OperationChanged) -> None:
+        self._tell(changed)
 
 
 def with_receipt(row: Session, receipt: Receipt | None) -> list[str]:

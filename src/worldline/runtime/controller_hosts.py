@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
 
-from worldline.errors import HostGone, PlanMismatch, UnknownHost, WorldlineError
-from worldline.runtime.messages import Describe, Host, HostFacts, PlanOf, Progress, SessionFailed, SessionSpec
+from worldline.errors import HostCordoned, HostGone, PlanMismatch, UnknownHost, WorldlineError
+from worldline.runtime.messages import Cordon, Describe, Host, HostFacts, PlanOf, Progress, SessionFailed, SessionSpec
 from worldline.runtime.rpc import Reconnecting
 from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.run_dir import host_socket, hosts_in
@@ -47,6 +47,8 @@ class HostEvents:
     gone: Callable[[str, str], None]
     """Host and generation: the process has ended."""
     notice: Callable[[str, Notice], None]
+    cordoned: Callable[[str, Cordon | None], Awaitable[None]]
+    """Makes a change of a cordon durable."""
 
 
 class HostLink:
@@ -56,6 +58,7 @@ class HostLink:
         self.id = host
         self.facts: HostFacts | None = None
         self.incarnation = seen
+        self.cordon: Cordon | None = None
         self._events = events
         self._plans: dict[SpecKey, Plan] = {}
         self._over: list[str] = []
@@ -89,7 +92,7 @@ class HostLink:
 
     def view(self) -> Host:
         plan = next((plan for key, plan in self._plans.items() if key[0] == REFERENCE_WORLD), None)
-        return Host(self.id, self.alive, self.facts, None if plan is None else plan.digest)
+        return Host(self.id, self.alive, self.facts, None if plan is None else plan.digest, self.cordon)
 
     @overload
     async def call(self, message: object, answer: None, timeout_s: float) -> None: ...
@@ -145,14 +148,18 @@ class HostLink:
             if not self._link.connected:
                 continue
             try:
-                facts = await self.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
+                await self.describe()
             except WorldlineError as error:
                 log.info("host %s did not describe itself: %s", self.id, error)
-                continue
-            if facts != self.facts and facts.generation == self.generation:
-                self.facts = facts
-                self._note_plans(facts)
-                self._events.changed(self)
+
+    async def describe(self) -> HostFacts:
+        """Its facts as they are now. Raises as `call`."""
+        facts = await self.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
+        if facts != self.facts and facts.generation == self.generation:
+            self.facts = facts
+            self._note_plans(facts)
+            self._events.changed(self)
+        return facts
 
     def _note_plans(self, facts: HostFacts) -> None:
         for session in facts.sessions:
@@ -229,14 +236,40 @@ class Hosts:
             raise HostGone(f"host {host} can't be reached", host=host)
         return link
 
+    def receiving(self, host: str) -> HostLink:
+        """A living host that takes sessions. Raises as `living`, and `HostCordoned`."""
+        link = self.living(host)
+        if link.cordon is not None:
+            how = "was given back" if link.cordon.released else "is cordoned"
+            raise HostCordoned(f"host {host} {how} and takes no sessions; uncordon it first", host=host)
+        return link
+
     def candidates(self, wish: str | None) -> list[HostLink]:
-        """The host wished for, or all living ones, most free memory first. Never empty: raises `HostGone`."""
+        """The host wished for, or all that take sessions, most free memory first, those given back last.
+
+        Never empty: raises `HostGone`, `HostCordoned`.
+        """
         if wish is not None:
-            return [self.living(wish)]
+            return [self.receiving(wish)]
         living = [link for link in self.all() if link.alive]
         if not living:
             raise HostGone("no host of the fleet can be reached")
-        return sorted(living, key=lambda link: (-link.free_bytes, link.session_count, link.id))
+        found = [link for link in living if link.cordon is None or link.cordon.released]
+        if not found:
+            raise HostCordoned("every host that can be reached is cordoned")
+        return sorted(found, key=lambda link: (link.cordon is not None, -link.free_bytes, link.session_count, link.id))
+
+    async def set_cordon(self, link: HostLink, cordon: Cordon | None) -> None:
+        """Durable when it returns, and then told."""
+        await self._events.cordoned(link.id, cordon)
+        link.cordon = cordon
+        self._events.changed(link)
+
+    async def take_back(self, host: str) -> None:
+        """A session has come to this host: if it was given back, it is in use again."""
+        link = self.get(host)
+        if link.cordon is not None and link.cordon.released:
+            await self.set_cordon(link, None)
 
     async def equal(self, spec: SessionSpec, plan_digest: str, not_on: str | None) -> HostLink:
         """The emptiest living host whose plan is the given one. Raises `PlanMismatch`."""

@@ -11,6 +11,8 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 
+import msgspec
+
 from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.admission import HostSide, Image, Load, Wish, admit
@@ -34,6 +36,7 @@ from worldline.runtime.messages import (
     SessionSpec,
 )
 from worldline.runtime.refusal import raise_refusal
+from worldline.runtime.store import Change, Owner
 from worldline.schema.fault import Fault, parse_fault
 from worldline.schema.fault import Verb as Struck
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
@@ -85,6 +88,9 @@ class Moves:
             )  # fmt: skip
             cargo = Cargo(spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None, None, fault)
             ended = await self._carry_out(order, cargo, Ends(source, None), self._first_line(order, cargo), Begin())
+            parked = self._book.row(row.id)
+            if request.asleep and parked.status == "parked":
+                await self._book.commit(Change(msgspec.structs.replace(parked, asleep=True), Owner.of(parked)))
         raise_refusal(ended)
         return self._book.view(request.session)
 
@@ -99,7 +105,7 @@ class Moves:
             if request.host is None:
                 target = await self._hosts.equal(spec, receipt.source_plan, not_on=None)
             else:
-                target = self._hosts.living(request.host)
+                target = self._hosts.receiving(request.host)
             plan = await target.plan_of(spec)
             source_plan = self._hosts.known_plan(receipt.source_plan) or Plan(row.world, (), "", receipt.source_plan)
             load = Load(receipt.state_bytes, receipt.state_bytes)
@@ -124,7 +130,7 @@ class Moves:
 
     async def _plan_move(self, request: MoveRequest, row: Session, move: str) -> tuple[Order, Cargo, Ends]:
         fault = self._check_words(request, row)
-        source, target = self._hosts.living(owner_of(row)), self._hosts.living(request.host)
+        source, target = self._hosts.living(owner_of(row)), self._hosts.receiving(request.host)
         here = await _facts_of(source, row)
         plan = await target.plan_of(here.spec)
         hands_over = request.transport in HANDS_OVER
@@ -197,6 +203,8 @@ class Moves:
         if finish.lost or finish.outcome is Outcome.LOST:
             why = "its state was lost with its host" if finish.error is None else finish.error.sentence
             self._sessions.doom(order.session, why)
+        elif order.target is not None and finish.outcome is Outcome.DONE:
+            await self._hosts.take_back(order.target)
         return run.move
 
     # ---- what hosts tell

@@ -328,6 +328,7 @@ class OrderRun:
             status="parked" if command.after.host is None else "running",
             image=self.order.image if command.after.host is None else None,
             receipts=with_receipt(row, command.receipt),
+            asleep=False,
         )
         move = replace(self.move, phase=str(JournalPhase.COMMITTED), receipt=command.receipt, story=self._story())
         before = Owner(command.before.host, command.before.epoch)

@@ -147,6 +147,7 @@ class Sessions:
         try:
             if not await self._book.commit(Change(row, expected=None)):
                 raise Internal(f"session {row.id} was in the record already", session=row.id)
+            await self.hosts.take_back(host.id)
         except BaseException:
             await self._close_at(host, row.id, row.epoch)
             raise

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, assert_never, overload
 
 from worldline.clock import Clock
 from worldline.errors import ControllerGone, HostGone
+from worldline.runtime.fleet_messages import OperationChanged
 from worldline.runtime.gateway_play import Play
 from worldline.runtime.gateway_twin import Mirror
 from worldline.runtime.messages import (
@@ -24,6 +25,7 @@ from worldline.runtime.messages import (
     Move,
     MoveChanged,
     Rejected,
+    ResumeRequest,
     Session,
     SessionChanged,
     SessionFailed,
@@ -35,11 +37,12 @@ from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.run_dir import controller_socket, host_socket
 
 READ_WAIT_S = 10.0
+WAKE_WAIT_S = 60.0
 MOVES_KEPT = 50
 SWEEP_S = 30.0
 """How often plays that nobody needs are dropped."""
 
-Change: TypeAlias = SessionChanged | MoveChanged | HostChanged
+Change: TypeAlias = SessionChanged | MoveChanged | HostChanged | OperationChanged
 FromHost: TypeAlias = Block | Rejected | SessionFailed
 T = TypeVar("T")
 
@@ -130,6 +133,8 @@ class Gateway:
                     del self._moves[next(iter(self._moves))]
             case HostChanged(host):
                 self._hosts[host.id] = host
+            case OperationChanged():
+                pass  # it is only passed on: who wants all of them asks the controller
             case _:
                 assert_never(change)
         self._tell(change)
@@ -170,9 +175,12 @@ class Gateway:
     def _begin(self, row: Session) -> Play:
         play = self._plays.get(row.id)
         if play is None:
-            play = self._plays[row.id] = Play(row, self._link_to, self._clock)
+            play = self._plays[row.id] = Play(row, self._link_to, self._wake, self._clock)
             play.session_changed(row)
         return play
+
+    async def _wake(self, session: str) -> Session:
+        return await self.ask(ResumeRequest(session, None), Session, WAKE_WAIT_S)
 
     def _link_to(self, host: str) -> Reconnecting:
         link = self._links.get(host)

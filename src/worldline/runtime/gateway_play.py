@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from worldline.clock import Clock
@@ -52,9 +52,18 @@ log = logging.getLogger(__name__)
 class Play:
     """Made when somebody plays or watches; ends when the session is closed, or nobody does any more."""
 
-    def __init__(self, session: Session, link_to: Callable[[str], Reconnecting], clock: Clock) -> None:
+    def __init__(
+        self,
+        session: Session,
+        link_to: Callable[[str], Reconnecting],
+        wake: Callable[[str], Awaitable[Session]],
+        clock: Clock,
+    ) -> None:
+        """`wake` resumes a session that was parked because nobody played it."""
         self.session = session
         self._link_to = link_to
+        self._wake = wake
+        self._waking_up = asyncio.Lock()
         self._clock = clock
         self._playback: Playback | None = None
         self._started = asyncio.Event()
@@ -135,6 +144,8 @@ class Play:
         if self.session.twin_of is not None:
             raise BadValue(f"session {self.session.id} follows {self.session.twin_of}, whose twin it is")
         playback = await self._ready_playback()
+        if self.session.asleep:
+            await self._wake_up()
         begin(SessionId(self.session.id), Status(self.session.status), Verb.STEP, self.session.why)
         if number < playback.expected_number:
             self._check_repeat(number, action, playback)
@@ -147,6 +158,14 @@ class Play:
             self._actions.popitem(last=False)
         if self.mirror is not None and self.mirror.session is self:
             self.mirror.take(number, action)
+
+    async def _wake_up(self) -> None:
+        """Brings a session back whose player acts again. Raises why it can't be."""
+        async with self._waking_up:
+            if self.session.asleep:
+                row = await self._wake(self.session.id)
+                if row.epoch > self.session.epoch:
+                    self.session_changed(row)
 
     async def step(self, first: int | None, actions: list[int], frames: str, wait_s: float) -> list[Shown]:
         """Takes actions and returns the blocks that applied them; those applied before are not applied again."""

@@ -69,7 +69,7 @@ class Engine:
         self._world = world
         self._live: LiveWorld | None = live
         self._gatherer = gatherer
-        self._clock = clock
+        self.clock = clock
         self._rules = rules_under("world", live.rules)
         self._layout: tuple[Layout, bytes] | None = None
         self._reached_at_s = clock.monotonic_s()
@@ -114,9 +114,9 @@ class Engine:
 
     def step(self, number: int, action: int, witness: bool) -> Made:
         """Generates the next block from action `number`."""
-        began_s = self._clock.monotonic_s()
+        began_s = self.clock.monotonic_s()
         shown = show(self._world_now.step(action), self._world.readout)
-        ended_s = self._clock.monotonic_s()
+        ended_s = self.clock.monotonic_s()
         before = self.position
         self.position = Position(before.block + 1, number, before.frame + shown.frames)
         self._reached_at_s = ended_s

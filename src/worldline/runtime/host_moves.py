@@ -32,7 +32,8 @@ from worldline.errors import (
     UnknownMove,
 )
 from worldline.runtime import messages as wire
-from worldline.runtime.host_worlds import Built, Engines, MemoryLedger
+from worldline.runtime.host_memory import HostMemory
+from worldline.runtime.host_worlds import Built, Engines
 from worldline.runtime.hosting import HostedSession, refuse_if_held
 from worldline.runtime.imaging import ImageArrival, ImageDeparture, ImageTools
 from worldline.runtime.mover_source import SourceRun, SourceTools
@@ -71,7 +72,7 @@ class MoveDesk:
     transports: Mapping[str, Transport]
     engines: Engines
     lanes: Lanes
-    memory: MemoryLedger
+    memory: HostMemory
     clock: Clock
     signing: SigningKey
 
@@ -191,7 +192,7 @@ class Moves:
         self, order: wire.PrepareTarget, built: Built, transport: Transport
     ) -> tuple[TargetAttempt, wire.Endpoint]:
         capacity = arena_capacity(built.world.state_bytes_max)
-        arena = None if transport.hands_over else Arena.create(capacity, order.session)
+        arena = None if transport.hands_over else self._arena(order.move, built)
         key = secrets.token_bytes(KEY_BYTES)
         try:
             listener = await transport.listen(key, arena)
@@ -232,6 +233,9 @@ class Moves:
                 f"{format_bytes(built.world.state_bytes_max)}"
             )
         self._desk.memory.reserve(_holder(move), built.world.state_bytes_max)
+
+    def _arena(self, move: str, built: Built) -> Arena:
+        return self._desk.memory.arena(_holder(move), built.world.state_bytes_max)
 
     def _gone(self, move: str) -> None:
         self._desk.memory.release(_holder(move))
@@ -354,7 +358,9 @@ class Moves:
 
     def _image_tools(self) -> ImageTools:
         desk = self._desk
-        return ImageTools(desk.host, desk.image_dir, desk.clock, self._host.tell_failed, self._gone, desk.signing)
+        return ImageTools(
+            desk.host, desk.image_dir, desk.clock, self._host.tell_failed, self._gone, desk.signing, self._arena
+        )
 
 
 def _holder(move: str) -> str:

@@ -20,13 +20,12 @@ from worldline.clock import Clock
 from worldline.errors import AlreadyThere, BadValue, MoveInProgress, StaleEpoch, Unavailable, UnknownSession
 from worldline.runtime import messages as wire
 from worldline.runtime.host_engine import Engine
+from worldline.runtime.host_memory import HostMemory
 from worldline.runtime.host_moves import MoveDesk, Moves
 from worldline.runtime.host_worlds import Built, Engines, MemoryLedger
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.rpc_peer import Peer
 from worldline.schema.ids import check_name
-from worldline.snapshot.arena import Arena
-from worldline.snapshot.memory import arena_capacity
 from worldline.transport.protocol import Transport
 from worldline.verify.lanes import Lanes
 from worldline.verify.signing import SigningKey
@@ -55,7 +54,7 @@ class Host:
         self.config = config
         self.generation = secrets.token_hex(8)
         self.sessions: dict[str, HostedSession] = {}
-        self.memory = MemoryLedger(config.memory_bytes)
+        self.memory = HostMemory(MemoryLedger(config.memory_bytes))
         self._clock = clock
         self._engines = Engines(clock)
         self._lanes = Lanes(config.lanes, clock=clock)
@@ -92,6 +91,8 @@ class Host:
                 return (await self._engines.get(message.spec)).plan
             case wire.OpenSession():
                 return await self._open(message)
+            case wire.Prewarm():
+                return await self.memory.prewarm(message, self._engines, self._clock)
             case wire.CloseSession():
                 await self._close_session(message)
             case wire.FlipBit():
@@ -111,6 +112,7 @@ class Host:
         await self._moves.close()
         for name in tuple(self.sessions):
             await self.forget(name)
+        self.memory.close()
         self._lanes.close()
         self._engines.close()
 
@@ -119,8 +121,8 @@ class Host:
             host=self.config.name,
             pid=os.getpid(),
             generation=self.generation,
-            memory_bytes=self.memory.limit_bytes,
-            memory_used_bytes=self.memory.used_bytes,
+            memory_bytes=self.memory.ledger.limit_bytes,
+            memory_used_bytes=self.memory.ledger.used_bytes,
             worlds=sorted({*known_worlds(), *self._engines.names}),
             transports=sorted(self._transports),
             sessions=[session.facts() for session in self.sessions.values()],
@@ -200,7 +202,7 @@ class Host:
         return self.sessions[order.session].facts()
 
     def _open_engine(self, built: Built, order: wire.OpenSession) -> Engine:
-        arena = Arena.create(arena_capacity(built.world.state_bytes_max), order.session)
+        arena = self.memory.arena(order.session, built.world.state_bytes_max)
         try:
             return Engine.open(built.world, order.spec.seed, arena, self._clock)
         except BaseException:

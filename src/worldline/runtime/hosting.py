@@ -110,6 +110,7 @@ class HostedSession:
         self._recent: deque[Made] = deque(maxlen=RECENT_BLOCKS)
         self._steps_s: deque[float] = deque(maxlen=STEP_WINDOW)
         self._last_queued = engine.position.number
+        self._acted_at_s = engine.clock.wall_s()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -147,6 +148,7 @@ class HostedSession:
             code, sentence = problem
             return Rejected(action.session, action.epoch, action.number, self._last_queued + 1, code, sentence)
         self._last_queued = action.number
+        self._acted_at_s = self.engine.clock.wall_s()
         self._actions.append(action)
         self._work.set()
         return None
@@ -186,6 +188,8 @@ class HostedSession:
             readout=world.readout,
             actions=list(world.actions),
             poisoned=self.poisoned,
+            acted_at_s=self._acted_at_s,
+            arena_bytes=world.state_bytes_max,
         )
 
     # ---- boundaries

@@ -28,7 +28,6 @@ from worldline.schema.layout import Extent
 from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
-from worldline.snapshot.memory import arena_capacity
 from worldline.verify import image as images
 from worldline.verify.digests import Digested
 from worldline.verify.disk import disk_of
@@ -53,6 +52,8 @@ class ImageTools:
     on_gone: Callable[[str], None]
     """Called with the move once nothing of an arrival holds memory any more."""
     signing: SigningKey
+    arena: Callable[[str, Built], Arena]
+    """For an arrival: the arena that goes with its move's reservation."""
 
     def path(self, name: str) -> Path:
         """Where the image of this name lies. Raises `BadValue` for anything but a plain file name."""
@@ -224,7 +225,7 @@ class ImageArrival:
         order = self.order
         found = await asyncio.to_thread(self._open)
         self._refuse_other(found.identity)
-        arena = Arena.create(arena_capacity(self._built.world.state_bytes_max), order.session)
+        arena = self._tools.arena(order.move, self._built)
         try:
             digested = await asyncio.to_thread(images.load, found, arena)
             engine = await self._thread.do(

@@ -68,6 +68,18 @@ class SessionFacts(msgspec.Struct, frozen=True):
     actions: list[str]
     """The world's, which the controller keeps in its record for the page and for clients."""
     poisoned: str | None = None
+    acted_at_s: float = 0.0
+    """Wall clock: when its last action was queued, or it came here."""
+    arena_bytes: int = 0
+    """What its host reserves for it."""
+
+
+class Cordon(msgspec.Struct, frozen=True):
+    """A host that takes no session any more, unless it is asked back."""
+
+    since_s: float
+    released: bool
+    """Emptied by a consolidation and given back: it is taken into use again when the others are full."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -223,6 +235,28 @@ class LoadImage(Message, frozen=True):
     qualification: Qualification | None
 
 
+class Prewarm(Message, frozen=True):
+    """-> `Prewarmed`. Builds the engine, runs its canary, and keeps so many arenas whose pages are in place: sessions
+    that come here take them. Slots beyond that number are given back. Refused with `NoCapacity`.
+    """
+
+    world: str
+    options: dict[str, OptionValue]
+    slots: int
+
+
+class Prewarmed(Message, frozen=True):
+    """What a prewarm has made ready, and what that took."""
+
+    slots: int
+    arena_bytes: int
+    """Of each."""
+    engine_s: float
+    """Until the engine stood and its canary had run; near 0 where it stood already."""
+    arenas_s: float
+    """Until the pages of the new slots were in place."""
+
+
 class FlipBit(Message, frozen=True):
     """-> None. Sabotage for proofs: flips one bit of the session's live state at a boundary. Only where faults are
     allowed.
@@ -354,6 +388,8 @@ class ParkRequest(Message, frozen=True):
 
     session: str
     fault: str | None = None
+    asleep: bool = False
+    """Let it be resumed when its player acts."""
 
 
 class ResumeRequest(Message, frozen=True):
@@ -465,6 +501,8 @@ class Session(Message, frozen=True):
     receipts: list[str]
     why: str | None
     """Why it is lost."""
+    asleep: bool = False
+    """Parked because its player was idle: it is resumed when that player acts."""
 
 
 class Move(Message, frozen=True):
@@ -496,6 +534,7 @@ class Host(Message, frozen=True):
     facts: HostFacts | None
     plan_digest: str | None
     """Of the reference world, where the host has built it: equal digests can exchange sessions."""
+    cordon: Cordon | None = None
 
 
 class Snapshot(Message, frozen=True):
@@ -530,6 +569,7 @@ ToHost: TypeAlias = (
     | Thaw
     | WriteImage
     | LoadImage
+    | Prewarm
     | FlipBit
     | Attach
     | Detach

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from worldline.runtime.messages import Move, Session, Signer
+from worldline.runtime.fleet_messages import Operation
+from worldline.runtime.messages import Cordon, Move, Session, Signer
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 
@@ -130,6 +131,22 @@ class Store(Protocol):
         """Records a host's public key, durably. False: that host's key was recorded before, and stays as it was."""
         ...
 
+    async def cordons(self) -> dict[str, Cordon]:
+        """By host."""
+        ...
+
+    async def keep_cordon(self, host: str, cordon: Cordon | None) -> None:
+        """Durably; None: the host takes sessions."""
+        ...
+
+    async def operations(self, newest: int) -> list[Operation]:
+        """Those that have not ended and the last `newest` of all, oldest first."""
+        ...
+
+    async def keep_operation(self, operation: Operation) -> None:
+        """Durably, in place of what was kept under its id."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -144,6 +161,8 @@ class MemoryStore:
         self._qualifications: dict[tuple[str, str], Qualification] = {}
         self._incarnations: dict[str, Incarnation] = {}
         self._signers: dict[tuple[str, str], Signer] = {}
+        self._cordons: dict[str, Cordon] = {}
+        self._operations: dict[str, Operation] = {}
 
     async def commit(self, change: Change) -> bool:
         held = self._sessions.get(change.session.id)
@@ -211,6 +230,22 @@ class MemoryStore:
 
     async def add_signer(self, signer: Signer) -> bool:
         return self._signers.setdefault((signer.host, signer.key), signer) is signer
+
+    async def cordons(self) -> dict[str, Cordon]:
+        return dict(self._cordons)
+
+    async def keep_cordon(self, host: str, cordon: Cordon | None) -> None:
+        self._cordons.pop(host, None)
+        if cordon is not None:
+            self._cordons[host] = cordon
+
+    async def operations(self, newest: int) -> list[Operation]:
+        kept = list(self._operations.values())
+        last = {operation.id for operation in kept[-newest:]}
+        return [operation for operation in kept if operation.outcome is None or operation.id in last]
+
+    async def keep_operation(self, operation: Operation) -> None:
+        self._operations[operation.id] = operation
 
     async def close(self) -> None:
         """Nothing to release."""

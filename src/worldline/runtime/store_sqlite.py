@@ -15,7 +15,8 @@ from typing import TypeVar
 import msgspec
 
 from worldline.errors import Malformed, VersionUnknown
-from worldline.runtime.messages import Move, Session, Signer
+from worldline.runtime.fleet_messages import Operation
+from worldline.runtime.messages import Cordon, Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
@@ -53,6 +54,10 @@ CREATE TABLE IF NOT EXISTS hosts (
 CREATE TABLE IF NOT EXISTS signers (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, key TEXT NOT NULL, first_seen_at_s REAL NOT NULL,
     UNIQUE (host, key)
+) STRICT;
+CREATE TABLE IF NOT EXISTS cordons (host TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS operations (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, outcome TEXT, body BLOB NOT NULL
 ) STRICT;
 """
 
@@ -138,6 +143,32 @@ class SqliteStore:
         row = (signer.host, signer.key, signer.first_seen_at_s)
         insert = "INSERT OR IGNORE INTO signers (host, key, first_seen_at_s) VALUES (?, ?, ?)"
         return await self._write(lambda db: db.execute(insert, row).rowcount == 1)
+
+    async def cordons(self) -> dict[str, Cordon]:
+        rows = await self._read("SELECT host, body FROM cordons ORDER BY host")
+        return {str(host): cordon for host, body in rows for cordon in _all(Cordon, [(body,)])}
+
+    async def keep_cordon(self, host: str, cordon: Cordon | None) -> None:
+        if cordon is None:
+            await self._write(lambda db: db.execute("DELETE FROM cordons WHERE host = ?", (host,)))
+        else:
+            row = (host, msgspec.json.encode(cordon))
+            await self._write(lambda db: db.execute("INSERT OR REPLACE INTO cordons VALUES (?, ?)", row))
+
+    async def operations(self, newest: int) -> list[Operation]:
+        query = (
+            "SELECT body FROM operations WHERE outcome IS NULL OR seq IN "
+            "(SELECT seq FROM operations ORDER BY seq DESC LIMIT ?) ORDER BY seq"
+        )
+        return _all(Operation, await self._read(query, newest))
+
+    async def keep_operation(self, operation: Operation) -> None:
+        row = (operation.id, operation.outcome, msgspec.json.encode(operation))
+        upsert = (
+            "INSERT INTO operations (id, outcome, body) VALUES (?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET outcome = excluded.outcome, body = excluded.body"
+        )
+        await self._write(lambda db: db.execute(upsert, row))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)

@@ -34,6 +34,7 @@ from worldline.runtime.gateway import Gateway
 from worldline.runtime.run_dir import GATEWAY_ADDRESS
 from worldline.service.answers import error_answer, json_answer, on_bug, on_http_exception
 from worldline.service.eventsocket import serve_events
+from worldline.service.fleet_paths import FleetPaths
 from worldline.service.guard import Access, Guard
 from worldline.service.metrics import Metrics
 from worldline.service.openapi import document
@@ -72,7 +73,9 @@ def build_app(config: AppConfig) -> FastAPI:
         metrics = Metrics(gateway)
         gateway.listen(metrics)
         app.state.gateway, app.state.metrics = gateway, metrics
-        app.include_router(VerbPaths(gateway, sorted({*known_worlds(), *config.worlds})).router())
+        worlds = sorted({*known_worlds(), *config.worlds})
+        app.include_router(VerbPaths(gateway, worlds).router())
+        app.include_router(FleetPaths(gateway, worlds).router())
         if PAGE.is_dir():
             app.mount("/", StaticFiles(directory=PAGE, html=True), name="page")
         try:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 from fastapi import Request
 
+from worldline.control.placement import Kind
 from worldline.errors import BadValue
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode
@@ -79,6 +80,30 @@ class SabotageBody(Body, frozen=True):
     """`POST /v1/sessions/{id}/sabotage`."""
 
     bit: int
+
+
+class OperationBody(Body, frozen=True):
+    """`POST /v1/operations`. The fields are those of `runtime.fleet_messages.OperationRequest`."""
+
+    kind: Kind
+    host: str | None = None
+    dry_run: bool = False
+    mode: Mode = Mode.PRECOPY
+    transport: str = "tcp"
+    park: bool = False
+    idle_s: float = 60.0
+    hosts_min: int = 1
+    warm_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    at_once: int = 1
+    every_s: float | None = None
+
+
+class PrewarmBody(Body, frozen=True):
+    """`POST /v1/hosts/{host}/prewarm`."""
+
+    world: str
+    options: dict[str, Option] = {}
+    slots: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
 
 
 async def read_body(request: Request, kind: type[T]) -> T:

@@ -23,13 +23,16 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from worldline.control.placement import Kind
 from worldline.errors import BadValue, ControllerGone, Internal, TimedOut
-from worldline.runtime.messages import Host, Move, Session, Signer
+from worldline.runtime.fleet_messages import Operation
+from worldline.runtime.messages import Host, Move, Prewarmed, Session, Signer
 from worldline.schema.contract import Contract
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
 from worldline.service.answers import ErrorAnswer
-from worldline.service.bodies import ACTIONS_MAX, Frames
+from worldline.service.bodies import ACTIONS_MAX, Frames, OperationBody
+from worldline.service.fleet_paths import OperationList
 from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, StepBlock, Worlds
 from worldline.worlds.protocol import OptionValue
 
@@ -130,6 +133,48 @@ class Client:
     def record_qualification(self, qualification: Qualification) -> None:
         """After success T1 contracts that it satisfies may move between its two plans."""
         self.verb("POST", "/v1/qualifications", qualification, None)
+
+    # ---- hosts, and operations over many sessions
+
+    def cordon(self, host: str) -> Host:
+        """After success the host takes no session; those on it play on."""
+        found: Host = self.verb("POST", f"/v1/hosts/{_quote(host)}/cordon", None, Host)
+        return found
+
+    def uncordon(self, host: str) -> Host:
+        """After success it takes sessions again."""
+        found: Host = self.verb("POST", f"/v1/hosts/{_quote(host)}/uncordon", None, Host)
+        return found
+
+    def prewarm(
+        self, host: str, world: str, *, slots: int = 1, options: Mapping[str, OptionValue] | None = None
+    ) -> Prewarmed:
+        """After success the host has the world's engine and so many arenas ready. Raises `NoCapacity`."""
+        body = {"world": world, "options": dict(options or {}), "slots": slots}
+        found: Prewarmed = self.verb("POST", f"/v1/hosts/{_quote(host)}/prewarm", body, Prewarmed)
+        return found
+
+    def operate(self, kind: Kind | str, host: str | None = None, **wishes: Any) -> Operation:
+        """Begins a drain, an evacuation, a rebalance or a consolidation, which then runs on by itself.
+
+        `wishes` are the fields of `OperationBody`; with `dry_run=True` the answer is the plan, and nothing was begun.
+        """
+        body = OperationBody(kind=Kind(kind), host=host, **wishes)
+        found: Operation = self.verb("POST", "/v1/operations", body, Operation)
+        return found
+
+    def operations(self) -> list[Operation]:
+        """The last ones, oldest first."""
+        return self.get("/v1/operations", OperationList).operations
+
+    def operation(self, operation: str) -> Operation:
+        """Raises `UnknownOperation`."""
+        return self.get(f"/v1/operations/{_quote(operation)}", Operation)
+
+    def cancel(self, operation: str) -> Operation:
+        """Nothing more of it is begun; what is under way ends as it would have."""
+        found: Operation = self.verb("DELETE", f"/v1/operations/{_quote(operation)}", None, Operation)
+        return found
 
     # ---- HTTP
 

@@ -12,11 +12,22 @@ import msgspec
 
 from worldline import __version__
 from worldline.errors import BY_CODE
-from worldline.runtime.messages import Move, Session
+from worldline.runtime.fleet_messages import Operation as FleetOperation
+from worldline.runtime.messages import Host, Move, Prewarmed, Session
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 from worldline.service.answers import ErrorAnswer
-from worldline.service.bodies import MoveBody, OpenBody, ParkBody, ResumeBody, SabotageBody, StepBody
+from worldline.service.bodies import (
+    MoveBody,
+    OpenBody,
+    OperationBody,
+    ParkBody,
+    PrewarmBody,
+    ResumeBody,
+    SabotageBody,
+    StepBody,
+)
+from worldline.service.fleet_paths import OperationList
 from worldline.service.verbs import HostList, SessionList, SignerList, StepAnswer, Ticket, Worlds
 
 REF = "#/components/schemas/{name}"
@@ -48,6 +59,8 @@ class Operation:
 
 
 SESSION = "/v1/sessions/{session}"
+HOST = "/v1/hosts/{host}"
+OPERATION = "/v1/operations/{operation}"
 OPERATIONS = (
     Operation("get", "/v1/worlds", "listWorlds", "The worlds that can be opened.", None, Worlds),
     Operation("get", "/v1/hosts", "listHosts", "The hosts, their memory and their sessions.", None, HostList),
@@ -62,6 +75,13 @@ OPERATIONS = (
     Operation("post", f"{SESSION}/sabotage", "sabotage", "Flips a bit, for proofs.", SabotageBody, None, 204),
     Operation("get", "/v1/moves/{move}", "getMove", "A move from the journal.", None, Move),
     Operation("get", "/v1/receipts/{receipt}", "getReceipt", "A receipt.", None, Receipt),
+    Operation("post", f"{HOST}/cordon", "cordon", "It takes no more sessions.", None, Host),
+    Operation("post", f"{HOST}/uncordon", "uncordon", "It takes sessions again.", None, Host),
+    Operation("post", f"{HOST}/prewarm", "prewarm", "Engine and arenas ready.", PrewarmBody, Prewarmed),
+    Operation("get", "/v1/operations", "listOperations", "The last ones, oldest first.", None, OperationList),
+    Operation("post", "/v1/operations", "operate", "Many sessions, one aim.", OperationBody, FleetOperation, 201),
+    Operation("get", OPERATION, "getOperation", "One operation.", None, FleetOperation),
+    Operation("delete", OPERATION, "cancelOperation", "Nothing more is begun.", None, FleetOperation),
     Operation("get", "/v1/signers", "listSigners", "Keys under which hosts sign receipts.", None, SignerList),
     Operation("post", "/v1/qualifications", "qualify", "Records a pair of plans.", Qualification, None, 204),
     Operation("post", "/v1/tickets", "giveTicket", "Opens one WebSocket.", None, Ticket, 201),

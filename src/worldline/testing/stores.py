@@ -13,8 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
+from worldline.control.placement import Kind
 from worldline.runtime.error_record import ErrorRecord
-from worldline.runtime.messages import Move, Session, Signer
+from worldline.runtime.fleet_messages import Operation, OperationRequest
+from worldline.runtime.messages import Cordon, Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation, Owner, Store
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.ids import Epoch, HostId, MoveId, ReceiptId, SessionId
@@ -47,6 +49,24 @@ def a_session(id: str = "s1", host: str | None = "a", epoch: int = 1) -> Session
         move=None,
         receipts=[],
         why=None,
+    )
+
+
+def an_operation(id: str) -> Operation:  # noqa: A002
+    """One that has not ended."""
+    return Operation(
+        id=id,
+        request=OperationRequest(Kind.DRAIN, "a"),
+        steps=[],
+        left=[],
+        emptied=[],
+        passes=0,
+        outcome=None,
+        started_at_s=1.5,
+        ended_at_s=None,
+        arena_bytes_total=0,
+        arena_bytes_done=0,
+        eta_s=None,
     )
 
 
@@ -212,6 +232,27 @@ class StoreSuite:
             assert await store.add_signer(signer)
         assert not await store.add_signer(Signer("a", "k1", 9.5))
         assert await store.signers() == [first, second, third]
+
+    async def test_a_cordon_stays_until_it_is_lifted(self, store: Store) -> None:
+        await store.keep_cordon("b", Cordon(1.5, False))
+        await store.keep_cordon("a", Cordon(2.5, True))
+        await store.keep_cordon("b", Cordon(3.5, True))
+        assert await store.cordons() == {"a": Cordon(2.5, True), "b": Cordon(3.5, True)}
+        await store.keep_cordon("b", None)
+        await store.keep_cordon("c", None)
+        assert await store.cordons() == {"a": Cordon(2.5, True)}
+
+    async def test_operations_that_have_not_ended_are_kept_whatever_their_age(self, store: Store) -> None:
+        for name in ("o1", "o2", "o3"):
+            await store.keep_operation(an_operation(name))
+        await store.keep_operation(replace(an_operation("o2"), outcome="done", ended_at_s=3.0))
+        await store.keep_operation(replace(an_operation("o3"), outcome="cancelled"))
+        assert [one.id for one in await store.operations(1)] == ["o1", "o3"]
+        assert [(one.id, one.outcome) for one in await store.operations(9)] == [
+            ("o1", None),
+            ("o2", "done"),
+            ("o3", "cancelled"),
+        ]
 
 
 class LostReplyStore:

@@ -1,0 +1,332 @@
+"""`worldline drain`, `evacuate`, `rebalance`, `consolidate`, and what goes with them: hosts, many sessions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from worldline.cli.output import Shared, patience, show, table
+from worldline.cli.values import hosts_text, options_of
+from worldline.control.placement import Deed, Kind
+from worldline.runtime.fleet_messages import Operation, OperationStep
+from worldline.service.client import Client
+from worldline.units import format_bytes, format_seconds, parse_seconds
+
+POLL_S = 0.2
+REFUSED = 5
+"""Exit code where something was refused or left, as of every refusal."""
+
+
+def drain(
+    host: str,
+    *,
+    dry_run: bool = False,
+    park: bool = False,
+    transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
+    at_once: int = 1,
+    wait: bool = True,
+    shared: Shared | None = None,
+) -> int:
+    """Cordons a host and moves its sessions away, each under its contract. They play on.
+
+    After success the host is empty and stays cordoned. What could not be moved is named with its reason and plays on.
+
+    Parameters
+    ----------
+    host: str
+        Which one.
+    dry_run: bool
+        Shows who would go where; nothing is changed.
+    park: bool
+        Parks a session for which there is no host, and moves one whose direct move is refused by way of an image.
+    transport: str
+        `tcp`, or `shm` between hosts of one machine.
+    at_once: int
+        Moves under way at a time.
+    wait: bool
+        Shows the progress until the end; with --no-wait the id is printed, and the drain goes on.
+    """
+    wishes = {"dry_run": dry_run, "park": park, "transport": transport, "at_once": at_once}
+    return _operate(shared, wait, Kind.DRAIN, host, wishes)
+
+
+def evacuate(
+    host: str,
+    *,
+    dry_run: bool = False,
+    transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
+    at_once: int = 2,
+    wait: bool = True,
+    shared: Shared | None = None,
+) -> int:
+    """Empties a host that has to go soon: budgets don't count, and what can't be moved is parked.
+
+    Parameters
+    ----------
+    host: str
+        Which one.
+    dry_run: bool
+        Shows who would go where; nothing is changed.
+    transport: str
+        `tcp`, or `shm` between hosts of one machine.
+    at_once: int
+        Moves under way at a time.
+    wait: bool
+        Shows the progress until the end.
+    """
+    wishes = {"dry_run": dry_run, "transport": transport, "at_once": at_once}
+    return _operate(shared, wait, Kind.EVACUATE, host, wishes)
+
+
+def rebalance(
+    *,
+    dry_run: bool = False,
+    transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
+    every: str | None = None,
+    wait: bool = True,
+    shared: Shared | None = None,
+) -> int:
+    """Moves sessions from the fullest hosts to the emptiest until they differ by at most a tenth of their memory.
+
+    Parameters
+    ----------
+    dry_run: bool
+        Shows who would go where; nothing is changed.
+    transport: str
+        `tcp`, or `shm` between hosts of one machine.
+    every: str
+        Again and again at this interval, as `30s`, until it is cancelled.
+    wait: bool
+        Shows the progress until the end.
+    """
+    wishes = {"dry_run": dry_run, "transport": transport, "every_s": None if every is None else parse_seconds(every)}
+    return _operate(shared, wait, Kind.REBALANCE, None, wishes)
+
+
+def consolidate(
+    *,
+    idle: str = "60s",
+    hosts_min: int = 1,
+    warm_slots: int | None = None,
+    dry_run: bool = False,
+    transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
+    every: str | None = None,
+    wait: bool = True,
+    shared: Shared | None = None,
+) -> int:
+    """Parks who is idle, packs the others onto fewer hosts, and gives the emptied hosts back.
+
+    A parked player who acts again is brought back. A host that was given back is used again when the others are full.
+
+    Parameters
+    ----------
+    idle: str
+        Since when a player has not acted, as `60s`, to count as idle.
+    hosts_min: int
+        Hosts that stay in use.
+    warm_slots: int
+        Sessions for whose return room is kept; by default as many as the model of returning players says.
+    dry_run: bool
+        Shows what would be done; nothing is changed.
+    transport: str
+        `tcp`, or `shm` between hosts of one machine.
+    every: str
+        Again and again at this interval, as `30s`, until it is cancelled.
+    wait: bool
+        Shows the progress until the end.
+    """
+    wishes = {
+        "idle_s": parse_seconds(idle),
+        "hosts_min": hosts_min,
+        "warm_slots": warm_slots,
+        "dry_run": dry_run,
+        "transport": transport,
+        "every_s": None if every is None else parse_seconds(every),
+    }
+    return _operate(shared, wait, Kind.CONSOLIDATE, None, wishes)
+
+
+def operations(operation: str | None = None, *, shared: Shared | None = None) -> int:
+    """Lists the operations, oldest first, or shows one.
+
+    Parameters
+    ----------
+    operation: str
+        Its id.
+    """
+    shared = shared or Shared()
+    with shared.client() as client:
+        if operation is not None:
+            found = client.operation(operation)
+            return show(found, operation_text(found), shared.json)
+        known = client.operations()
+    return show({"operations": known}, _list_text(known), shared.json)
+
+
+def cancel(operation: str, *, shared: Shared | None = None) -> int:
+    """Ends an operation: the session under way ends as it would have, and no further one is begun.
+
+    Parameters
+    ----------
+    operation: str
+        Its id.
+    """
+    shared = shared or Shared()
+    with shared.client() as client:
+        client.cancel(operation)
+        ended = _watch(client, operation, shared.json)
+    return show(ended, operation_text(ended), shared.json)
+
+
+def cordon(host: str, *, shared: Shared | None = None) -> int:
+    """Lets a host take no new, moved or resumed session; those on it play on.
+
+    Parameters
+    ----------
+    host: str
+        Which one.
+    """
+    shared = shared or Shared()
+    with shared.client() as client:
+        found = client.cordon(host)
+    return show(found, hosts_text([found]), shared.json)
+
+
+def uncordon(host: str, *, shared: Shared | None = None) -> int:
+    """Lets a host take sessions again.
+
+    Parameters
+    ----------
+    host: str
+        Which one.
+    """
+    shared = shared or Shared()
+    with shared.client() as client:
+        found = client.uncordon(host)
+    return show(found, hosts_text([found]), shared.json)
+
+
+def prewarm(
+    host: str,
+    world: str,
+    *,
+    slots: int = 1,
+    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"])] = (),
+    shared: Shared | None = None,
+) -> int:
+    """Keeps a world's engine built, its canary run, and arenas with their pages in place on a host.
+
+    The next sessions that come to that host find them. Slots hold memory; 0 gives them back.
+
+    Parameters
+    ----------
+    host: str
+        Which one.
+    world: str
+        A name that `worldline worlds` lists.
+    slots: int
+        Arenas to keep, at most 64.
+    option: str
+        One of the world's, as name=value; may be given several times.
+    """
+    shared = shared or Shared()
+    with shared.client() as client, patience(f"warming {world} on host {host}"):
+        done = client.prewarm(host, world, slots=slots, options=options_of(option))
+    text = (
+        f"{done.slots} slots of {format_bytes(done.arena_bytes)} on host {host}; "
+        f"engine {format_seconds(done.engine_s)}, pages {format_seconds(done.arenas_s)}"
+    )
+    return show(done, text, shared.json)
+
+
+# ---- one operation, from its start to its end
+
+
+def _operate(shared: Shared | None, wait: bool, kind: Kind, host: str | None, wishes: dict[str, Any]) -> int:
+    shared = shared or Shared()
+    with shared.client() as client:
+        with patience(f"planning the {kind} (a host that never had a world builds its engine first)"):
+            begun = client.operate(kind, host, **wishes)
+        done = _watch(client, begun.id, shared.json) if wait and begun.outcome is None else begun
+    show(done, operation_text(done), shared.json)
+    return REFUSED if done.outcome == "partial" else 0
+
+
+def _watch(client: Client, operation: str, as_json: bool) -> Operation:
+    """The operation once it has ended. Interrupting it leaves the operation running."""
+    with _bar(as_json) as tell:
+        while (found := client.operation(operation)).outcome is None:
+            tell(found)
+            Event().wait(POLL_S)
+        tell(found)
+    return found
+
+
+@contextmanager
+def _bar(as_json: bool) -> Iterator[Any]:
+    console = Console(stderr=True)
+    if as_json or not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def tell(found: Operation) -> None:
+            ended = sum(step.state in {"done", "refused", "skipped"} for step in found.steps)
+            at = next((step.session for step in found.steps if step.state == "running"), "")
+            eta = "" if found.eta_s is None else f", {format_seconds(found.eta_s)} left"
+            words = f"{found.request.kind} {at}{eta}"
+            progress.update(task, description=words, completed=ended, total=len(found.steps) or None)
+
+        yield tell
+
+
+# ---- as text
+
+
+def operation_text(operation: Operation) -> str:
+    """An operation for people: what was or would be done, what was left and why."""
+    request = operation.request
+    where = f" of host {request.host}" if request.host is not None else ""
+    state = "a dry run: nothing was changed" if operation.outcome == "planned" else operation.outcome or "running"
+    lines = [f"operation {operation.id}: {request.kind}{where}, {state}"]
+    if operation.steps:
+        lines.append(table(("session", "deed", "from", "to", "memory", "state", ""), map(_step_row, operation.steps)))
+    else:
+        lines.append("nothing to move")
+    lines += [f"left: {left.session or 'host ' + left.host}: {left.why}" for left in operation.left]
+    if operation.emptied:
+        verb = "would empty" if operation.outcome == "planned" else "emptied"
+        lines.append(f"{verb}: {', '.join(operation.emptied)}")
+    if operation.eta_s is not None:
+        lines.append(f"{format_seconds(operation.eta_s)} left at the rate so far")
+    return "\n".join(lines)
+
+
+def _step_row(step: OperationStep) -> tuple[str, ...]:
+    note = step.sentence or ("" if step.pause_s is None else f"paused {format_seconds(step.pause_s)}")
+    target = step.target if step.deed is Deed.MOVE and step.target is not None else "image"
+    return (step.session, step.deed, step.source, target, format_bytes(step.arena_bytes), step.state, note)
+
+
+def _list_text(known: list[Operation]) -> str:
+    if not known:
+        return "no operations yet; see `worldline drain --help`"
+    rows = [
+        (
+            one.id,
+            one.request.kind,
+            one.request.host or "-",
+            one.outcome or "running",
+            f"{sum(step.state == 'done' for step in one.steps)} of {len(one.steps)}",
+        )
+        for one in known
+    ]
+    return table(("operation", "kind", "host", "state", "sessions"), rows)
