@@ -70,6 +70,9 @@ CASES: tuple[Case, ...] = (
     _broken("NUMBER_FORGOTTEN", "exactly_once"),
     _broken("LOST_UNFENCED", "lets_go", "HANDED"),
     _broken("EXHAUSTED", "honest"),
+    # The way back.
+    _broken("RETURN_ON_SILENCE", "never_two"),
+    _broken("TOLD_EARLY", "never_seen"),
 )
 ROWS = (
     Case("rows-copied", ("ROWS", "N=1", "CRASHES=1")),

@@ -8,7 +8,8 @@
  * Messages. One that was sent is a bit that stays: it may be received at any later time, in any order, again and again,
  * or never. A repeated delivery that changes nothing has no row, and what can't be received any more is cleared. Loss
  * needs no row of its own: who waits for a message can always give it up instead (Deadline, PeerFailed, LinkLost,
- * SwapUnknown), and a call that the code repeats until it is answered (thaw, retire, activate) is one message that stays.
+ * SwapUnknown), and what the code repeats until it is done (thaw, retire, activate, the second swap) is one message that
+ * stays.
  *
  * Time. There is none: every deadline may pass at any moment at which the code looks at it.
  *
@@ -41,16 +42,19 @@ mtype = {                       /* the target */
     M_ABSENT, M_TARGET_ENDED, M_TARGET_ANEW
 }
 mtype = {                       /* the hand-over at the controller */
-    H_NEW, H_PREPARING, H_COPYING, H_VERIFYING, H_COMMITTING, H_FENCING, H_ACTIVATING, H_RETIRING, H_ABORTING, H_ENDED,
+    H_NEW, H_PREPARING, H_COPYING, H_VERIFYING, H_COMMITTING, H_FENCING, H_ACTIVATING, H_RETURNING, H_THAWING, H_RETIRING,
+    H_ABORTING, H_ENDED,
     M_DOWN
 }
-mtype = { J_NONE, J_BEGUN, J_COMMITTED, J_ABORTED, J_DONE }
+mtype = { J_NONE, J_BEGUN, J_COMMITTED, J_ACTIVATED, J_RETURNED, J_ABORTED, J_DONE }
 mtype = { SOURCE, TARGET, NOBODY }
 
 /* The record: all that survives a crash of the controller. */
 mtype owner = SOURCE;
 mtype journal = J_NONE;
 byte cut;                       /* last block of the owner before, once the owner has changed */
+bool activated;                 /* ACTIVATED was journalled: from here on the gateway is told of the target */
+bool returned;                  /* the owner was swapped back: the source owns again, two epochs later */
 bool lost;                      /* the session was declared lost */
 
 /* Hosts. */
@@ -69,7 +73,7 @@ bool src_linked, tgt_linked, link_used;
 bool r_hello, r_round, r_digests, r_seal, r_abort, r_prepared, r_refused;
 
 /* Calls, and their answers. */
-bool c_prepare, c_run, c_activate, c_retire, c_discard, c_thaw, c_swap;
+bool c_prepare, c_run, c_activate, c_retire, c_discard, c_thaw, c_swap, c_return;
 bool a_ready, a_sealed, a_receipt, a_activated, a_retired, a_discarded, a_thawed;
 bool a_swapped;
 
@@ -85,9 +89,11 @@ bool sees_target;               /* it knows that the epoch has grown */
 
 /* Never set: their names say in spin's output which property a failed assertion belongs to. */
 bool never_two, thawed_after_commit, only_verified, exactly_once, in_order, honest, fenced_first, lets_go, comes_to_rest;
+bool never_seen, kept, not_wasted;
 
 #define plays_source (src == M_IDLE || src == S_CONNECTING || src == S_CUTTING || src == S_COPYING || src == S_THAWED)
 #define plays_target (tgt == T_ACTIVE)
+#define stands (src == S_SEALED || src == S_PREPARED)
 #define source_let_go (src == S_RETIRED || src == M_SOURCE_ENDED || src == M_SOURCE_ANEW)
 
 #ifdef ROWS                     /* spin tells which statements are never reached only where a row is not one step to it */
@@ -100,6 +106,7 @@ bool never_two, thawed_after_commit, only_verified, exactly_once, in_order, hone
 #define H(before, event, after, when, then) :: STEP { ctl == H_##before && (when) -> ctl = H_##after; then }
 #define M(when, then) :: STEP { (when) -> then }
 #define X_S(before, event, after, when, then) S(before, event, after, when, then)
+#define X_H(before, event, after, when, then) H(before, event, after, when, then)
 #define X_T(before, event, after, when, then) T(before, event, after, when, then)
 
 /* ------------------------------------------------------------------------------------------------ the source */
@@ -110,7 +117,7 @@ bool never_two, thawed_after_commit, only_verified, exactly_once, in_order, hone
 #define ENDS SRC_UNLINKS; THAWS
 #define OBEYS THAWS; HEARS_THAW
 #define RESUMES r_abort = src_linked && tgt_linked; SRC_UNLINKS
-#define RETIRES SRC_UNLINKS; c_retire = 0; a_retired = 1
+#define RETIRES assert(kept || owner != SOURCE); SRC_UNLINKS; c_retire = 0; a_retired = 1
 #define listening (tgt == T_WAITING && !link_used)
 #define asks (ctl == H_PREPARING || ctl == H_COPYING || ctl == H_VERIFYING)
 
@@ -277,12 +284,15 @@ end:
 #define ENDS_SWAP a_swapped = 0; reading = 0
 #define SWAPS STOPS_ASKING; c_swap = 1
 #define ACTIVATES c_activate = 1
+#define TAKES_BACK c_return = 1; ENDS_SWAP
+#define THAWS_AGAIN c_thaw = 1; ENDS_SWAP
+#define KNOWN journal = J_ACTIVATED; activated = 1
 #define DONE journal = J_DONE
 #define CHECKS_SOURCE assert(lets_go || source_let_go)
 #ifdef UNORDERED_READ
 #define ordered true
 #else
-#define ordered !c_swap         /* the record answers a read after every swap that was asked of it before */
+#define ordered (!c_swap && !c_return)  /* the record answers a read after every swap asked of it before */
 #endif
 #define swapped (a_swapped)
 #define owned (reading == TARGET)
@@ -297,8 +307,10 @@ end:
     H(NEW, Begin, PREPARING, journal == J_NONE,         journal = J_BEGUN; c_prepare = !tgt_ended)
     H(NEW, Recovered, ABORTING, unread,                 UNDOES)
     H(NEW, Recovered, ABORTING, journal == J_ABORTED,   UNDOES)
-    H(NEW, Recovered, FENCING, journal == J_COMMITTED && handed, c_retire = 1)
-    H(NEW, Recovered, ACTIVATING, journal == J_COMMITTED && !handed, ACTIVATES)
+    H(NEW, Recovered, FENCING, journal == J_COMMITTED && ordered && handed, c_retire = 1)
+    H(NEW, Recovered, ACTIVATING, journal == J_COMMITTED && ordered && !handed, ACTIVATES)
+    H(NEW, Recovered, RETIRING, journal == J_ACTIVATED, c_retire = 1)
+    H(NEW, Recovered, THAWING, journal == J_RETURNED,   c_thaw = 1)
     H(NEW, Recovered, ENDED, journal == J_DONE,         skip)
 
     H(PREPARING, TargetReady, COPYING, a_ready,         a_ready = 0; c_run = !src_ended)
@@ -343,9 +355,9 @@ end:
     H(COMMITTING, OwnerRead, RETIRING, owned && tgt_gone && !src_gone && !handed, c_retire = 1; ENDS_SWAP)
     H(COMMITTING, OwnerRead, ENDED, owned && tgt_gone && (src_gone || handed), DONE; CHECKS_SOURCE; ENDS_SWAP)
 #else
-    H(COMMITTING, Swapped, RETIRING, swapped && tgt_gone && !src_gone, c_retire = 1; ENDS_SWAP)
+    H(COMMITTING, Swapped, RETURNING, swapped && tgt_gone && !src_gone, TAKES_BACK)
     H(COMMITTING, Swapped, ENDED, swapped && tgt_gone && src_gone, DONE; CHECKS_SOURCE; ENDS_SWAP)
-    H(COMMITTING, OwnerRead, RETIRING, owned && tgt_gone && !src_gone, c_retire = 1; ENDS_SWAP)
+    H(COMMITTING, OwnerRead, RETURNING, owned && tgt_gone && !src_gone, TAKES_BACK)
     H(COMMITTING, OwnerRead, ENDED, owned && tgt_gone && src_gone, DONE; CHECKS_SOURCE; ENDS_SWAP)
 #endif
     H(COMMITTING, OwnerRead, ABORTING, not_owned && !(src_gone && tgt_gone), UNDOES)
@@ -357,15 +369,31 @@ end:
     H(FENCING, HostGone, ENDED, source_fell && tgt_gone, src_gone = 1; DONE; CHECKS_SOURCE)
     H(FENCING, HostGone, FENCING, target_fell,          tgt_gone = 1)
 
-    H(ACTIVATING, Activated, RETIRING, a_activated && !handed && !src_gone, a_activated = 0; c_retire = 1)
-    H(ACTIVATING, Activated, ENDED, a_activated && (handed || src_gone), a_activated = 0; DONE; CHECKS_SOURCE)
-    H(ACTIVATING, HostGone, RETIRING, target_fell && !handed && !src_gone, tgt_gone = 1; c_retire = 1)
+    /* Every line of the journal is durable before what follows it: a controller that ends between them goes on so. */
+    H(ACTIVATING, Activated, RETIRING, a_activated && !handed && !src_gone, a_activated = 0; KNOWN; c_retire = 1)
+    H(ACTIVATING, Activated, ENDED, a_activated && (handed || src_gone), a_activated = 0; KNOWN; DONE; CHECKS_SOURCE)
+    H(ACTIVATING, HostGone, RETURNING, target_fell && !handed && !src_gone, tgt_gone = 1; TAKES_BACK)
     H(ACTIVATING, HostGone, ENDED, target_fell && (handed || src_gone), tgt_gone = 1; DONE; CHECKS_SOURCE)
     H(ACTIVATING, HostGone, ACTIVATING, source_fell,    src_gone = 1)
 #ifdef EXHAUSTED
     H(ACTIVATING, PeerFailed, RETIRING, !handed && !src_gone, c_retire = 1; lost = 1; owner = NOBODY; assert(honest || tgt_ended))
     H(ACTIVATING, PeerFailed, ENDED, handed || src_gone, DONE; lost = 1; owner = NOBODY; assert(honest || tgt_ended))
 #endif
+
+#ifdef RETURN_ON_SILENCE
+    X_H(ACTIVATING, PeerFailed, RETURNING, !handed && !src_gone, TAKES_BACK)
+#endif
+
+    H(RETURNING, SwapUnknown, RETURNING, reading == 0, reading = J_NONE)
+    H(RETURNING, HostGone, RETURNING, source_fell,      src_gone = 1)
+    H(RETURNING, Swapped, THAWING, swapped && !src_gone, THAWS_AGAIN)
+    H(RETURNING, Swapped, ENDED, swapped && src_gone,   DONE; ENDS_SWAP)
+    H(RETURNING, OwnerRead, THAWING, not_owned && !src_gone, THAWS_AGAIN)
+    H(RETURNING, OwnerRead, ENDED, not_owned && src_gone, DONE; ENDS_SWAP)
+
+    H(THAWING, Thawed, ENDED, a_thawed,                 a_thawed = 0; DONE)
+    H(THAWING, HostGone, ENDED, source_fell,            src_gone = 1; DONE)
+    H(THAWING, HostGone, THAWING, target_fell,          tgt_gone = 1)
 
     H(RETIRING, Retired, ENDED, a_retired,              a_retired = 0; DONE; CHECKS_SOURCE)
     H(RETIRING, PeerFailed, ENDED, true,                DONE)
@@ -389,6 +417,7 @@ end:
     /* What the record gives to a process that has ended is declared lost once no order holds the session. */
     M(ctl == H_ENDED && ((owner == SOURCE && src_gone) || (owner == TARGET && tgt_gone)),
         assert(honest || (owner == SOURCE && src_ended) || (owner == TARGET && tgt_ended));
+        assert(not_wasted || activated || !stands);
         lost = 1; owner = NOBODY)
 
     M(reading == J_NONE && ordered,                     reading = owner)
@@ -404,6 +433,10 @@ end:
         assert(never_two || !plays_source);
         assert(only_verified || (good && verified && installed) || tgt_ended);
         owner = TARGET; journal = J_COMMITTED; cut = seal_block; a_swapped = (ctl == H_COMMITTING); c_swap = 0)
+    M(c_return && owner == TARGET && journal == J_COMMITTED,
+        assert(never_seen || (!sees_target && tgt_block <= cut));
+        owner = SOURCE; returned = 1; journal = J_RETURNED; a_swapped = (ctl == H_RETURNING); c_return = 0)
+    M(c_return && ctl == M_DOWN,                        c_return = 0)
     M(c_swap && !(owner == SOURCE && journal == J_BEGUN), c_swap = 0)
     M(c_swap,                                           c_swap = 0)
     od
@@ -412,13 +445,18 @@ end:
 /* ----------------------------------------------------------------------------------------------- the gateway */
 
 #define max(a, b) (a > b -> a : b)
+#ifdef TOLD_EARLY
+#define told true               /* at the commit, as the code did before there was a way back */
+#else
+#define told activated
+#endif
 
 active proctype Gateway() {
 end:
     do
     /* The player acts; the action goes to the owner that the gateway knows, and is kept. */
     M(taken < N && !lost,                               taken++; sent = (sees_target -> sent : taken))
-    M(!sees_target && owner == TARGET,                  sees_target = 1)
+    M(!sees_target && owner == TARGET && told,          sees_target = 1)
     /* Attached to the target: it says what it has applied, and is sent every action without an answer. */
     M(sees_target && plays_target && sent_from == 0,    sent_from = max(shown, tgt_number) + 1)
     /* The next block, from the source up to the cut and from the target after it. */

@@ -26,7 +26,8 @@ TINY = "worldline.testing.tiny:TinyWorld"
 HOSTS = ("a", "b", "c")
 CONTRACT = Contract(pause_bound_s=5.0, completion_deadline_s=6.0)
 WAIT_S = 60
-DONE, REFUSED, LOST = "done", "refused", "lost"
+DONE, REFUSED, RETURNED, LOST = "done", "refused", "returned", "lost"
+FATE_OF_EPOCH = {1: REFUSED, 2: DONE, 3: RETURNED}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ CELLS = [
     ("lose-answer@run", "tcp", "freeze", {DONE, REFUSED}),
     ("kill-source@run,4", "tcp", "precopy", {LOST, DONE}),
     ("lose-answer@activate", "tcp", "precopy", {DONE}),
-    ("kill-target@swap", "tcp", "freeze", {REFUSED, LOST}),
+    ("kill-target@swap", "tcp", "freeze", {RETURNED}),
     ("kill-controller@activate", "tcp", "precopy", {DONE}),
     ("enospc@swap", "shm", "precopy", {REFUSED}),
     ("kill-source@swap", "tcp", "precopy", {DONE}),
@@ -143,6 +144,7 @@ CELLS = [
     ("kill-target@activate", "shm", "precopy", {LOST}),
     ("kill-controller@retire", "shm", "freeze", {DONE}),
     ("store-unreachable", "tcp", "precopy", {DONE}),
+    ("kill-target@swap", "shm", "freeze", {RETURNED, LOST}),
     ("kill-source@retire", "tcp", "freeze", {DONE}),
     ("cut", "tcp", "precopy", {REFUSED}),
     ("flip", "shm", "freeze", {REFUSED}),
@@ -168,7 +170,7 @@ def test_whatever_is_struck_at_whatever_step_one_owner_plays_on_or_the_loss_is_t
     if row.host is not None and row.status != "lost":
         until("the owner lives", lambda: all(host.alive for host in client.hosts()))
         row = session.describe()
-    fate = LOST if row.status == "lost" else DONE if row.epoch == 2 else REFUSED
+    fate = LOST if row.status == "lost" else FATE_OF_EPOCH[row.epoch]
     assert fate in fates, row
     if fate == LOST:
         assert row.why
@@ -182,6 +184,32 @@ def test_whatever_is_struck_at_whatever_step_one_owner_plays_on_or_the_loss_is_t
         assert session.move("c", mode=mode, transport=transport).receipt is not None
         walk.play(2)
         assert_one_owner(fleet, session)
+    session.close()
+    assert_nothing_is_kept(fleet, census, session)
+
+
+def test_a_target_that_is_killed_before_it_plays_leaves_the_session_playing_at_its_source(fleet, client, census):
+    """1 play  2 the target is killed once it owns the session  3 the move says so  4 the source plays on, two epochs
+    later, like the twin  5 the next move succeeds  6 nothing is kept.
+    """
+    walk = Walk(client, seed=13)
+    session = walk.session
+    walk.play(3)
+    with pytest.raises(HostGone, match="b ended before it was known to play") as refused:
+        session.move("b", transport="tcp", fault="kill-target@activate")
+    row, move = session.describe(), client.move(refused.value.facts["move"])
+    assert (row.status, row.host, row.epoch, row.cut_block) == ("running", "a", 3, 3)
+    assert (move.outcome, move.error.code) == ("returned", "HOST_GONE")
+    assert any("RETURNED: a owns epoch 3" in line for line in move.story)
+    assert not any("ACTIVATED" in line for line in move.story)
+    assert client.receipt(row.receipts[-1]).epoch == 2
+    walk.play(3)
+    assert_one_owner(fleet, session)
+    assert session.move("c", transport="tcp").receipt is not None
+    assert session.describe().epoch == 4
+    walk.play(2)
+    assert_one_owner(fleet, session)
+    until("hosts", lambda: all(host.alive for host in client.hosts()))
     session.close()
     assert_nothing_is_kept(fleet, census, session)
 

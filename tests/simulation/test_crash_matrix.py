@@ -136,3 +136,92 @@ def test_the_same_road_without_a_blow_is_done(road: str) -> None:
     tally = struck(blow, ROADS[road])
     assert not blow.given
     assert (tally.moves_done, tally.lost, tally.missed, tally.shown) == (2, 0, 0, 43)
+
+
+# ---- the way back: the target ends between the swap and the line ACTIVATED
+
+COPIED = {**{name: road for name, road in ROADS.items() if name.endswith("tcp")}, "resume": SHELF}
+BACK = {"return": words.ReturnOwner, "thaw": words.Thaw}
+
+
+@dataclass
+class WayBack:
+    """A target that ends so long after a command, and what strikes at a command of the way back."""
+
+    command: type[Command]
+    moment_s: float
+    second: Blow | None = None
+    simulation: Simulation | None = None
+    activated: bool = False
+    struck: bool = False
+
+    def run(self, road: tuple[Wish, ...]) -> Tally:
+        way = self
+
+        class Watched(Handoff):
+            def handle(self, event: words.Event, now_s: float) -> list[Command]:
+                commands = super().handle(event, now_s)
+                for command in commands:
+                    way.see(command, self._order)
+                return commands
+
+        self.simulation = Simulation(5, Kinds(handoff=Watched), dict(QUIET), road)
+        if self.second is not None:
+            self.second.simulation = self.simulation
+        return self.simulation.run()
+
+    def see(self, command: Command, order: Order) -> None:
+        simulation, second, target = self.simulation, self.second, order.target
+        assert simulation is not None
+        self.activated |= command == words.Journal(words.JournalPhase.ACTIVATED, {})
+        if isinstance(command, self.command) and target is not None and not self.struck:
+            self.struck = True
+            simulation.timeline.after(self.moment_s, lambda: simulation.end_host(simulation.hosts[target]))
+        if second is not None and isinstance(command, second.command) and not second.given:
+            second.given = True
+            simulation.timeline.after(second.moment_s, lambda: second.strike(order))
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS_S)
+@pytest.mark.parametrize("command", [words.SwapOwner, words.Activate], ids=["swap", "activate"])
+@pytest.mark.parametrize("road", COPIED)
+def test_a_target_that_ends_before_it_is_known_to_play_costs_nobody_a_copied_session(
+    road: str, command: type[Command], moment_s: float
+) -> None:
+    way = WayBack(command, moment_s)
+    tally = way.run(COPIED[road])
+    assert way.struck
+    assert tally.source_stood == 0
+    assert way.activated or (tally.lost, tally.moves_returned) == (0, 1)
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS_S)
+@pytest.mark.parametrize("command", [words.SwapOwner, words.Retire, words.Activate], ids=["swap", "fence", "activate"])
+@pytest.mark.parametrize("road", sorted(ROADS.keys() - COPIED.keys()))
+def test_a_target_that_ends_before_a_handed_over_session_was_fenced_costs_at_most_what_it_held_alone(
+    road: str, command: type[Command], moment_s: float
+) -> None:
+    way = WayBack(command, moment_s)
+    tally = way.run(ROADS[road])
+    assert way.struck
+    assert (tally.lost, tally.moves_returned) in {(0, 1), (1, 0)}
+    assert tally.source_stood == 0
+
+
+def ways_back() -> list[tuple[str, str, str]]:
+    """A session in its image has no source, and nobody thaws it."""
+    cells = product(COPIED, BACK, ("source", "controller", "disk"))
+    return [cell for cell in cells if cell[0] != "resume" or (cell[1] == "return" and cell[2] != "source")]
+
+
+@pytest.mark.parametrize(("road", "command", "victim"), ways_back(), ids=lambda part: part)
+def test_the_way_back_is_gone_to_its_end_whatever_breaks_on_it(road: str, command: str, victim: str) -> None:
+    for moment_s in MOMENTS_S:
+        way = WayBack(words.SwapOwner, 0.0, second=Blow(BACK[command], victim, moment_s))
+        tally = way.run(COPIED[road])
+        assert way.second is not None and way.second.hit
+        assert tally.source_stood == 0
+        if victim == "source":  # it ends as the last holder, on the way or as the owner again
+            assert tally.lost == 1
+        else:
+            assert (tally.lost, tally.moves_returned) == (0, 1)

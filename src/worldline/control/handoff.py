@@ -3,8 +3,11 @@
 Invariants
   `SwapOwner` is asked for at most once, and only for a receipt whose two roots are equal.
   Before the swap an order can only be given up: ABORTED journalled first, then the target discarded, the source thawed.
-  After the swap it can only be completed: nothing thaws the source any more, no bound and no failure undoes it.
-  An unknown outcome of the swap is read from the record, never assumed.
+  After the swap it can only be completed, unless the target is known to have ended before it was known to play: no
+  bound and no silence undoes it, and nothing thaws the source that a second swap has not made the owner again.
+  That second swap and the line ACTIVATED exclude each other, and nobody is told of the target before ACTIVATED is
+  durable. So no frame of an epoch that was taken back was ever seen.
+  An unknown outcome of a swap is read from the record, never assumed.
   A handed-over arena is activated only after its source is fenced or dead.
   Recovery is a function of the last durable phase and of the record.
 """
@@ -12,10 +15,10 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import assert_never
 
 from worldline.control.handoff_table import TRANSITIONS, Phase
+from worldline.control.handoff_terms import UNANSWERED, Patience, Retries, contradiction
 from worldline.control.order import (
     SIDE_OF,
     Activate,
@@ -37,6 +40,7 @@ from worldline.control.order import (
     LoadImage,
     Order,
     Outcome,
+    Owner,
     OwnerRead,
     PeerFailed,
     PrepareTarget,
@@ -45,6 +49,7 @@ from worldline.control.order import (
     Recovered,
     Retire,
     Retired,
+    ReturnOwner,
     RunSource,
     Side,
     SourceProgress,
@@ -58,28 +63,11 @@ from worldline.control.order import (
     Thawed,
     WriteImage,
 )
-from worldline.errors import ControllerGone, Corrupt, DeadlineMissed, Fact, Internal, StaleEpoch, StateLost, TimedOut
+from worldline.errors import ControllerGone, DeadlineMissed, Fact, Internal, StaleEpoch, StateLost
 from worldline.errors import HostGone as HostGoneError
 from worldline.migration.story import Story
 from worldline.schema.receipt import Mode, Receipt
 from worldline.units import format_seconds
-
-_UNANSWERED = frozenset({HostGoneError.code, TimedOut.code})
-"""Errors of a call that say nothing about what the host did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """How calls that must succeed are repeated."""
-
-    first_delay_s: float = 0.05
-    delay_s_max: float = 2.0
-    attempts_max: int = 40
-    """Of a call whose failure leaves a session without an owner that plays, or a host with a session that is over."""
-
-    def delay_s(self, failures: int) -> float:
-        """Before the next call after `failures` failed ones."""
-        return min(self.first_delay_s * 2.0 ** min(failures - 1, 30), self.delay_s_max)
 
 
 class Handoff:
@@ -88,13 +76,11 @@ class Handoff:
     def __init__(self, order: Order, started_at_s: float, retries: Retries | None = None) -> None:
         self.phase = Phase.NEW
         self._order = order
-        self._retries = retries or Retries()
         self._deadline_at_s = started_at_s + order.contract.completion_deadline_s
         self._story = Story("hand-over", started_at_s)
         self._sealed: SourceSealed | None = None
         self._receipt: Receipt | None = None
-        self._failures: dict[Call, int] = {}
-        self._denials = 0
+        self._patience = Patience(retries or Retries())
         self._gone: set[Side] = set()
         self._source_silent = False
         """`RunSource` will not be answered. If the target proves a seal, the source sent it and is frozen or dead."""
@@ -103,6 +89,8 @@ class Handoff:
         self._awaited: set[Call] = set()
         """ABORTING: calls whose success ends the order."""
         self._failure: Failure | None = None
+        self._outcome = Outcome.DONE
+        """Of an order that was committed."""
         self._note: str | None = None
 
     @property
@@ -152,7 +140,10 @@ class Handoff:
                 return self._swapped(event, now_s)
             case SwapUnknown():
                 self._story.tell(now_s, f"the swap's outcome is unknown ({event.sentence}); reading the record")
-                return [ReadOwner(0.0)]
+                again = self.phase is Phase.RETURNING
+                return [ReadOwner(self._patience.next_delay_s(None) if again else 0.0)]
+            case OwnerRead() if self.phase is Phase.RETURNING:
+                return self._owner_read_again(event, now_s)
             case OwnerRead():
                 return self._owner_read(event, now_s)
             case Activated():
@@ -161,6 +152,8 @@ class Handoff:
                 return self._retired(now_s)
             case Discarded():
                 return self._settled(Call.DISCARD, now_s)
+            case Thawed() if self.phase is Phase.THAWING:
+                return self._returned(now_s)
             case Thawed():
                 return self._settled(Call.THAW, now_s)
             case PeerFailed():
@@ -215,23 +208,11 @@ class Handoff:
         late = self._deadline(now_s)
         if late:
             return late
-        wrong = self._contradiction(receipt)
+        wrong = contradiction(self._order, self._sealed, receipt)
         if wrong is not None:
             return self._give_up(wrong, now_s)
         self._enter(Phase.COMMITTING, f"proven at block {receipt.block}", now_s)
         return [SwapOwner(self._order.before, self._order.after, receipt)]
-
-    def _contradiction(self, receipt: Receipt) -> Failure | None:
-        """What in a receipt is not what was ordered and sealed."""
-        order, sealed = self._order, self._sealed
-        ours = (order.move, order.session, order.after.epoch)
-        if (receipt.move, receipt.session, receipt.epoch) != ours:
-            return Failure(StaleEpoch.code, f"the receipt is another attempt's: {receipt.move}, epoch {receipt.epoch}")
-        if receipt.source_root != receipt.target_root:
-            return Failure(Corrupt.code, "the receipt's two roots differ", {"block": receipt.block})
-        if sealed is not None and (sealed.root, sealed.block) != (receipt.source_root, receipt.block):
-            return Failure(Corrupt.code, "the target has proven another state than the source sealed")
-        return None
 
     def _deadline(self, now_s: float) -> list[Command]:
         wake_at_s = self.wake_at_s
@@ -278,6 +259,8 @@ class Handoff:
         if not event.ok:
             self._story.tell(now_s, "the swap was not made; reading the record")
             return [ReadOwner(0.0)]
+        if self.phase is Phase.RETURNING:
+            return self._thaw_again(now_s)
         self._story.tell(now_s, f"COMMITTED: {self._order.target or 'the image'} owns epoch {self._order.after.epoch}")
         return self._complete(now_s)
 
@@ -292,27 +275,30 @@ class Handoff:
         """From the swap to the end; every step may be repeated."""
         order = self._order
         if order.target is None:
-            return [*self._publish(), *self._retire(now_s)]
+            return [*self._publish(order.after), *self._retire(now_s)]
         if Side.TARGET in self._gone:
-            return self._lost(now_s)
+            return self._take_back(now_s)
         if order.source is not None and order.hands_over and Side.SOURCE not in self._gone:
             self._enter(Phase.FENCING, "the source lets go first: its arena was handed over", now_s)
             return [Retire(order.epoch, 0.0)]
         return self._activate(now_s)
 
-    def _publish(self) -> list[Command]:
+    def _publish(self, owner: Owner) -> list[Command]:
         assert self._receipt is not None, "a committed order has its receipt"
-        return [PublishOwner(self._order.after, self._receipt.block)]
+        return [PublishOwner(owner, self._receipt.block)]
 
     def _activate(self, now_s: float) -> list[Command]:
         self._enter(Phase.ACTIVATING, f"{self._order.target} takes the session up", now_s)
         return [Activate(self._order.after.epoch, 0.0)]
 
     def _activated(self, now_s: float) -> list[Command]:
-        self._story.tell(now_s, f"{self._order.target} plays")
-        if self._order.source is None or self._order.hands_over:
-            return [*self._publish(), *self._finish(now_s)]
-        return [*self._publish(), *self._retire(now_s)]
+        self._story.tell(now_s, f"ACTIVATED: {self._order.target} plays")
+        return [Journal(JournalPhase.ACTIVATED, {}), *self._hand_on(now_s)]
+
+    def _hand_on(self, now_s: float) -> list[Command]:
+        """The target is known to play, durably: now it may be told of, and the source may go."""
+        published = self._publish(self._order.after)
+        return [*published, *(self._finish(now_s) if self._order.hands_over else self._retire(now_s))]
 
     def _retire(self, now_s: float) -> list[Command]:
         if self._order.source is None or Side.SOURCE in self._gone:
@@ -328,17 +314,65 @@ class Handoff:
         return self._finish(now_s) if self.phase is Phase.RETIRING else []
 
     def _finish(self, now_s: float) -> list[Command]:
-        outcome = Outcome.DONE if self._failure is None else Outcome.LOST
+        outcome = self._outcome
         self._enter(Phase.ENDED, outcome.value, now_s)
         facts: Mapping[str, Fact] = {"outcome": outcome.value, "note": self._note}
         done = Finish(outcome, self._failure, lost=outcome is Outcome.LOST, note=self._note)
         return [Journal(JournalPhase.DONE, facts), done]
 
     def _lost(self, now_s: float) -> list[Command]:
-        """The owner of the record is gone. The source may not play on: the target may have shown blocks already."""
-        self._failure = Failure(StateLost.code, f"host {self._order.target} ended after the session had become its own")
+        """The owner of the record is gone, and nobody has what it had. A source that stands may not play on."""
+        self._outcome = Outcome.LOST
+        host = self._order.source if self.phase is Phase.THAWING else self._order.target
+        self._failure = Failure(StateLost.code, f"host {host} ended after the session had become its own")
         fenced = self._order.hands_over and self.phase in (Phase.FENCING, Phase.ACTIVATING)
         return self._finish(now_s) if fenced else self._retire(now_s)
+
+    # ---- the way back
+
+    def _take_back(self, now_s: float) -> list[Command]:
+        """The target has ended, and nobody was told of it. The bytes of the cut stand at a source that was neither
+        fenced nor retired, or lie in the image: a second swap gives the session back.
+        """
+        order, gone = self._order, self._gone
+        fenced = order.hands_over and self.phase is not Phase.COMMITTING
+        if fenced or (order.source is not None and Side.SOURCE in gone):
+            return self._lost(now_s)
+        self._failure = Failure(
+            HostGoneError.code,
+            f"host {order.target} ended before it was known to play; the session is back at {self._origin}",
+            {"host": order.target, "epoch": order.returned.epoch},
+        )
+        self._enter(Phase.RETURNING, f"{order.target} never played: back to {self._origin}", now_s)
+        return [self._return_owner()]
+
+    @property
+    def _origin(self) -> str:
+        return self._order.source or "its image"
+
+    def _return_owner(self) -> ReturnOwner:
+        assert self._failure is not None, "who takes back says why"
+        return ReturnOwner(self._order.after, self._order.returned, self._failure)
+
+    def _owner_read_again(self, event: OwnerRead, now_s: float) -> list[Command]:
+        if event.owner == self._order.returned:
+            return self._thaw_again(now_s)
+        if event.owner == self._order.after:
+            return [self._return_owner()]
+        return self._lost(now_s)
+
+    def _thaw_again(self, now_s: float) -> list[Command]:
+        """The record names the source again, or the image."""
+        owner = self._order.returned
+        self._outcome = Outcome.RETURNED
+        self._story.tell(now_s, f"RETURNED: {self._origin} owns epoch {owner.epoch}, at the cut of the commit")
+        if owner.host is None:
+            return [*self._publish(owner), *self._finish(now_s)]
+        self._enter(Phase.THAWING, f"{owner.host} plays on under epoch {owner.epoch}", now_s)
+        return self._lost(now_s) if Side.SOURCE in self._gone else [Thaw(0.0, owner.epoch)]
+
+    def _returned(self, now_s: float) -> list[Command]:
+        return [*self._publish(self._order.returned), *self._finish(now_s)]
 
     # ---- trouble
 
@@ -349,16 +383,18 @@ class Handoff:
             case Phase.PREPARING | Phase.COPYING | Phase.VERIFYING:
                 return self._failed_before(event, now_s)
             case Phase.FENCING if event.call is Call.RETIRE:
-                return [Retire(self._order.epoch, self._next_delay_s(event.call))]
+                return [Retire(self._order.epoch, self._patience.next_delay_s(event.call))]
             case Phase.ACTIVATING if event.call is Call.ACTIVATE:
-                if self._denied(event):
+                if self._patience.denied(event.code):
                     return self._lost_by(event, now_s)
-                return [Activate(self._order.after.epoch, self._next_delay_s(event.call))]
+                return [Activate(self._order.after.epoch, self._patience.next_delay_s(event.call))]
+            case Phase.THAWING if event.call is Call.THAW:
+                return [Thaw(self._patience.next_delay_s(event.call), self._order.returned.epoch)]
             case Phase.RETIRING if event.call is Call.RETIRE:
-                if self._exhausted(event.call):
+                if self._patience.exhausted(event.call):
                     self._note = f"{self._order.source} did not let go: {event.sentence}"
                     return self._finish(now_s)
-                return [Retire(self._order.epoch, self._next_delay_s(event.call))]
+                return [Retire(self._order.epoch, self._patience.next_delay_s(event.call))]
             case Phase.ABORTING if event.call in self._awaited:
                 return self._retry_undo(event.call, now_s)
             case _:
@@ -367,7 +403,7 @@ class Handoff:
     def _failed_before(self, event: PeerFailed, now_s: float) -> list[Command]:
         if event.call is Call.RUN_SOURCE and self.phase is Phase.VERIFYING:
             return []
-        if event.call is Call.RUN_SOURCE and event.code in _UNANSWERED:
+        if event.call is Call.RUN_SOURCE and event.code in UNANSWERED:
             return self._source_fell_silent(now_s)
         if Side.SOURCE in self._gone:
             return self._give_up(self._gone_failure(Side.SOURCE), now_s)
@@ -382,34 +418,20 @@ class Handoff:
         host = self._order.source if who is Side.SOURCE else self._order.target
         return Failure(HostGoneError.code, f"host {host} ended before the move was committed", {"host": host})
 
-    def _exhausted(self, call: Call) -> bool:
-        return self._failures.get(call, 0) + 1 >= self._retries.attempts_max
-
-    def _denied(self, activation: PeerFailed) -> bool:
-        """The target itself has said often enough that it can't. Its silence says nothing, however long: only a process
-        that is known to have ended takes its session with it.
-        """
-        self._denials += activation.code not in _UNANSWERED
-        return self._denials >= self._retries.attempts_max
-
-    def _next_delay_s(self, call: Call) -> float:
-        self._failures[call] = self._failures.get(call, 0) + 1
-        return self._retries.delay_s(self._failures[call])
-
     def _lost_by(self, event: PeerFailed, now_s: float) -> list[Command]:
-        self._failure = Failure(event.code, event.sentence, event.facts)
+        self._outcome, self._failure = Outcome.LOST, Failure(event.code, event.sentence, event.facts)
         return self._finish(now_s) if self._order.hands_over else self._retire(now_s)
 
     def _retry_undo(self, call: Call, now_s: float) -> list[Command]:
         """A source that can't be reached stays frozen, so its thaw is repeated without end; a discard is not."""
         if call is Call.THAW:
-            return [Thaw(self._next_delay_s(call))]
+            return [Thaw(self._patience.next_delay_s(call))]
         if call is Call.RETIRE:
-            return [Retire(self._order.epoch, self._next_delay_s(call))]
-        if self._exhausted(call):
+            return [Retire(self._order.epoch, self._patience.next_delay_s(call))]
+        if self._patience.exhausted(call):
             self._note = f"{self._order.target} did not confirm that it forgot the attempt"
             return self._settled(call, now_s)
-        return [Discard(self._next_delay_s(call))]
+        return [Discard(self._patience.next_delay_s(call))]
 
     def _host_gone(self, who: Side, now_s: float) -> list[Command]:
         if who in self._gone:
@@ -423,12 +445,14 @@ class Handoff:
                 if who is Side.SOURCE and order.target is not None and self.phase is not Phase.PREPARING:
                     return [] if self.phase is Phase.VERIFYING else self._source_fell_silent(now_s)
                 return self._give_up(self._gone_failure(who), now_s)
-            case Phase.COMMITTING | Phase.NEW | Phase.ENDED:
+            case Phase.COMMITTING | Phase.RETURNING | Phase.NEW | Phase.ENDED:
                 return []
+            case Phase.THAWING:
+                return self._lost(now_s) if who is Side.SOURCE else []
             case Phase.FENCING:
                 return self._retired(now_s) if who is Side.SOURCE else []
             case Phase.ACTIVATING:
-                return self._lost(now_s) if who is Side.TARGET else []
+                return self._take_back(now_s) if who is Side.TARGET else []
             case Phase.RETIRING:
                 return self._finish(now_s) if who is Side.SOURCE else []
             case Phase.ABORTING:
@@ -453,9 +477,11 @@ class Handoff:
                 self._failure = Failure(ControllerGone.code, "the order had been given up when the controller ended")
                 self._enter(Phase.ABORTING, "goes on giving up", now_s)
                 return self._undo(now_s)
-            case JournalPhase.BEGUN | JournalPhase.COMMITTED:
+            case JournalPhase.BEGUN | JournalPhase.COMMITTED | JournalPhase.ACTIVATED | JournalPhase.RETURNED:
                 if event.receipt is None:
                     raise Internal(f"order {self._order.move} is committed without a receipt")
-                return self._complete(now_s)
+                if event.phase is JournalPhase.RETURNED:
+                    return self._thaw_again(now_s)
+                return self._hand_on(now_s) if event.phase is JournalPhase.ACTIVATED else self._complete(now_s)
             case _:
                 assert_never(event.phase)

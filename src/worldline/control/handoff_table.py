@@ -42,6 +42,10 @@ class Phase(StrEnum):
     """Committed; a handed-over arena's source must let go before the target may write."""
     ACTIVATING = "activating"
     """Committed; the new owner takes the session up."""
+    RETURNING = "returning"
+    """The target ended before it was known to play: the owner is swapped back, to the source or the image."""
+    THAWING = "thawing"
+    """The record names the source again; it plays on under the epoch after the target's."""
     RETIRING = "retiring"
     """The new owner plays, or the image holds the session; the old one lets go."""
     ABORTING = "aborting"
@@ -51,11 +55,19 @@ class Phase(StrEnum):
 
 _LATE = (SourceProgress, SourceSealed, TargetReady, TargetPrepared, ImageWritten, DeadlinePassed)
 _GIVEN_UP = (Phase.ABORTING, Phase.ENDED)
+_COMPLETING = (Phase.FENCING, Phase.ACTIVATING, Phase.RETURNING, Phase.RETIRING, Phase.ENDED)
 
 TRANSITIONS: Table[Phase] = {
     Phase.NEW: {
         Begin: (Phase.PREPARING, Phase.COPYING),
-        Recovered: (Phase.ABORTING, Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
+        Recovered: (
+            Phase.ABORTING,
+            Phase.FENCING,
+            Phase.ACTIVATING,
+            Phase.THAWING,
+            Phase.RETIRING,
+            Phase.ENDED,
+        ),
     },
     Phase.PREPARING: {
         TargetReady: (Phase.COPYING,),
@@ -81,9 +93,9 @@ TRANSITIONS: Table[Phase] = {
         DeadlinePassed: (Phase.VERIFYING, *_GIVEN_UP),
     },
     Phase.COMMITTING: {
-        Swapped: (Phase.COMMITTING, Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
+        Swapped: (Phase.COMMITTING, *_COMPLETING),
         SwapUnknown: (Phase.COMMITTING,),
-        OwnerRead: (Phase.FENCING, Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED, Phase.ABORTING),
+        OwnerRead: (*_COMPLETING, Phase.ABORTING),
         HostGone: (Phase.COMMITTING,),
         **dict.fromkeys((*_LATE, PeerFailed), (Phase.COMMITTING,)),
     },
@@ -96,8 +108,21 @@ TRANSITIONS: Table[Phase] = {
     Phase.ACTIVATING: {
         Activated: (Phase.RETIRING, Phase.ENDED),
         PeerFailed: (Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
-        HostGone: (Phase.ACTIVATING, Phase.RETIRING, Phase.ENDED),
+        HostGone: (Phase.ACTIVATING, Phase.RETURNING, Phase.ENDED),
         **dict.fromkeys((*_LATE, Retired), (Phase.ACTIVATING,)),
+    },
+    Phase.RETURNING: {
+        Swapped: (Phase.RETURNING, Phase.THAWING, Phase.ENDED),
+        SwapUnknown: (Phase.RETURNING,),
+        OwnerRead: (Phase.RETURNING, Phase.THAWING, Phase.RETIRING, Phase.ENDED),
+        HostGone: (Phase.RETURNING,),
+        **dict.fromkeys((*_LATE, Activated, PeerFailed), (Phase.RETURNING,)),
+    },
+    Phase.THAWING: {
+        Thawed: (Phase.ENDED,),
+        PeerFailed: (Phase.THAWING,),
+        HostGone: (Phase.THAWING, Phase.ENDED),
+        **dict.fromkeys((*_LATE, Activated), (Phase.THAWING,)),
     },
     Phase.RETIRING: {
         Retired: (Phase.ENDED,),

@@ -48,6 +48,11 @@ class Order:
     def after(self) -> Owner:
         return Owner(self.target, Epoch(self.epoch + 1))
 
+    @property
+    def returned(self) -> Owner:
+        """Who owns the session again where the target has ended before it was known to play."""
+        return Owner(self.source, Epoch(self.epoch + 2))
+
 
 class Side(StrEnum):
     SOURCE = "source"
@@ -82,10 +87,16 @@ SIDE_OF: Mapping[Call, Side] = {
 
 
 class JournalPhase(StrEnum):
-    """What is durable about an order. COMMITTED is written by the swap's own transaction and by nothing else."""
+    """What is durable about an order. COMMITTED and RETURNED are written by the transactions that change the owner, and
+    by nothing else.
+    """
 
     BEGUN = "begun"
     COMMITTED = "committed"
+    ACTIVATED = "activated"
+    """The target was heard to have taken the session up: from here on frames of its epoch may have been seen."""
+    RETURNED = "returned"
+    """The target had ended before that: the source, or the image, owns the session again."""
     ABORTED = "aborted"
     DONE = "done"
 
@@ -94,8 +105,21 @@ class Outcome(StrEnum):
     DONE = "done"
     REFUSED = "refused"
     """Nothing was installed; the session is where it was (or lost with its host, if `lost` says so)."""
+    RETURNED = "returned"
+    """The target ended after the commit and before it was known to play: the session is where it was, two epochs
+    later.
+    """
     LOST = "lost"
     """The owner of the record is gone for good, and with it the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an order was refused."""
+
+    code: str
+    sentence: str
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 # ---- events
@@ -152,14 +176,16 @@ class ImageWritten:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The swap's transaction has ended. `ok` False: the record named another owner, or this order was over."""
+    """The transaction of `SwapOwner` or `ReturnOwner` has ended. `ok` False: the record named another owner, or this
+    order's journal entry was not the one demanded.
+    """
 
     ok: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SwapUnknown:
-    """Nobody knows whether the swap's transaction was made."""
+    """Nobody knows whether the transaction of `SwapOwner` or `ReturnOwner` was made."""
 
     sentence: str
 
@@ -243,7 +269,7 @@ Event: TypeAlias = (
 )
 
 
-# ---- commands, started in order; `Journal` and `SwapOwner` are durable before the next one starts
+# ---- commands, started in order; `Journal`, `SwapOwner` and `ReturnOwner` are durable before the next one starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +325,19 @@ class SwapOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnOwner:
+    """The way back, one durable transaction; only where the target is known to have ended.
+
+    If the record says `before` and this order's journal entry is still COMMITTED, the record becomes `after`, with the
+    cut of the commit, and the entry RETURNED with its reason. Answer `Swapped` or `SwapUnknown`.
+    """
+
+    before: Owner
+    after: Owner
+    why: Failure
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOwner:
     """Read the record; answer `OwnerRead`. Asked again after `delay_s` where it can't be read."""
 
@@ -334,6 +373,8 @@ class Thaw:
     """Answer `Thawed` or `PeerFailed`."""
 
     delay_s: float
+    epoch: Epoch | None = None
+    """Under which the source plays on; None: the one it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,15 +383,6 @@ class PublishOwner:
 
     owner: Owner
     cut_block: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an order was refused."""
-
-    code: str
-    sentence: str
-    facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +403,7 @@ Command: TypeAlias = (
     | WriteImage
     | LoadImage
     | SwapOwner
+    | ReturnOwner
     | ReadOwner
     | Activate
     | Retire

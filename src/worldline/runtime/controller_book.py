@@ -39,6 +39,8 @@ class Book:
         self._rows: dict[str, Session] = {}
         self._moves: dict[str, Move] = {}
         self._held: dict[str, str] = {}
+        self._veiled: dict[str, Session] = {}
+        """Sessions whose new owner is not known to play: as they are shown until then."""
 
     async def load(self) -> None:
         self._rows = {row.id: row for row in await self.store.sessions()}
@@ -61,8 +63,10 @@ class Book:
         return list(self._rows.values())
 
     def view(self, session: str) -> Session:
-        """The row as others see it: with the move in progress."""
-        row = self.row(session)
+        """The row as others see it: with the move in progress, and with the owner before for as long as the new one is
+        not known to play.
+        """
+        row = self._veiled.get(session) or self.row(session)
         move = self._held.get(session)
         return row if move is None or move not in self._moves else replace(row, status="moving", move=move)
 
@@ -72,6 +76,15 @@ class Book:
     def holder(self, session: str) -> str | None:
         """What holds the session: a move's id, or a verb's name."""
         return self._held.get(session)
+
+    def veil(self, shown: Session) -> None:
+        """Shows this row until `unveil`: nobody attaches to an owner that may yet be taken back."""
+        self._veiled[shown.id] = shown
+
+    def unveil(self, session: str) -> None:
+        """Shows the record's owner, and tells of it."""
+        self._veiled.pop(session, None)
+        self.tell_session(session)
 
     @contextlib.contextmanager
     def hold(self, session: str, holder: str) -> Iterator[None]:
@@ -84,7 +97,7 @@ class Book:
             yield
         finally:
             del self._held[session]
-            self.tell_session(session)
+            self.unveil(session)
 
     async def commit(self, change: Change) -> bool:
         """The store's swap, with an unknown outcome settled by reading. Raises `Internal` where nothing was written."""

@@ -18,7 +18,7 @@ from worldline.control import order as words
 from worldline.control.admission import HostSide, Image, Load, Wish, admit
 from worldline.control.lifecycle import Status, Verb, begin, check_elsewhere
 from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, Recovered
-from worldline.errors import BadValue, HostGone
+from worldline.errors import BadValue, HostGone, Internal
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts
 from worldline.runtime.controller_orders import Cargo, Ends, OrderRun
@@ -41,13 +41,14 @@ from worldline.schema.fault import Fault, parse_fault
 from worldline.schema.fault import Verb as Struck
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.plan import Plan
-from worldline.schema.receipt import Mode
+from worldline.schema.receipt import Mode, Receipt
 
 HANDS_OVER = frozenset({"shm"})
 """Transports that hand the source's arena over."""
 IMAGE_TRANSPORT = "image"
 """What the record calls the way of a park or a resume."""
-COMMITTED = frozenset({JournalPhase.COMMITTED, JournalPhase.DONE})
+EPOCHS_GROWN = {JournalPhase.COMMITTED: 1, JournalPhase.ACTIVATED: 1, JournalPhase.RETURNED: 2}
+"""By how much an unfinished order has grown its session's epoch when its newest line is of this phase."""
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Moves:
         """
         async with self._sessions.holding(request.session, move):
             row = self._allowed(request.session, Verb.RESUME)
-            receipt = await self._book.receipt(row.receipts[-1])
+            receipt = await self._receipt_of_park(row)
             spec = spec_of(row)
             if request.host is None:
                 target = await self._hosts.equal(spec, receipt.source_plan, not_on=None)
@@ -122,11 +123,26 @@ class Moves:
                 row.contract,
                 image=row.image,
             )
-            witness, qualification = has_witness(row), admission.qualification
-            cargo = Cargo(spec, witness, IMAGE_TRANSPORT, receipt.state_bytes, None, qualification)
+            cargo = Cargo(
+                spec,
+                has_witness(row),
+                IMAGE_TRANSPORT,
+                receipt.state_bytes,
+                None,
+                admission.qualification,
+                written_under=receipt.epoch - 1,
+            )
             ended = await self._carry_out(order, cargo, Ends(None, target), self._first_line(order, cargo), Begin())
         raise_refusal(ended)
         return self._book.view(request.session)
+
+    async def _receipt_of_park(self, row: Session) -> Receipt:
+        """Of the park that wrote the session's image; resumes that were taken back have theirs after it."""
+        for name in reversed(row.receipts):
+            receipt = await self._book.receipt(name)
+            if receipt.mode is Mode.PARK:
+                return receipt
+        raise Internal(f"session {row.id} is parked, and no receipt of it is kept", session=row.id)
 
     async def _plan_move(self, request: MoveRequest, row: Session, move: str) -> tuple[Order, Cargo, Ends]:
         fault = self._check_words(request, row)
@@ -251,6 +267,8 @@ class Moves:
                 owner = words.Owner(None if row.host is None else HostId(row.host), Epoch(row.epoch))
                 order, ends = self._order_of(move, row, phase)
                 cargo = Cargo(spec_of(row), has_witness(row), move.transport, 0, None)
+                if phase is JournalPhase.COMMITTED and order.target is not None:
+                    self._book.veil(_before(row, order))
                 log.info("move %s of session %s is taken up in phase %s", move.id, row.id, phase)
                 await self._carry_out(order, cargo, ends, move, Recovered(phase, owner, move.receipt))
         finally:
@@ -258,7 +276,7 @@ class Moves:
             self._ended.pop(move.id).set()
 
     def _order_of(self, move: Move, row: Session, phase: JournalPhase) -> tuple[Order, Ends]:
-        """The order as it was given: the commit, if it was made, has grown the epoch by one since."""
+        """The order as it was given: the commit, if it was made, has grown the epoch since."""
         parks, resumes = move.mode is Mode.PARK, move.mode is Mode.RESUME
         source = None if resumes or move.source is None else self._hosts.add(move.source)
         target = None if parks or move.target is None else self._hosts.add(move.target)
@@ -269,7 +287,7 @@ class Moves:
             move.mode,
             None if source is None else HostId(source.id),
             None if target is None else HostId(target.id),
-            Epoch(row.epoch - 1 if phase in COMMITTED else row.epoch),
+            Epoch(row.epoch - EPOCHS_GROWN.get(phase, 0)),
             row.contract,
             hands_over=move.transport in HANDS_OVER,
             image=image,
@@ -283,6 +301,12 @@ class Moves:
         if row.twin_of is not None:
             raise BadValue(f"session {row.id} is the twin of {row.twin_of} and stays", session=row.id)
         return row
+
+
+def _before(row: Session, order: Order) -> Session:
+    """The row of a committed session as it was shown before."""
+    status = "parked" if order.source is None else "running"
+    return msgspec.structs.replace(row, host=order.source, epoch=order.epoch, status=status, image=order.image)
 
 
 def image_name(session: str, move: str) -> str:

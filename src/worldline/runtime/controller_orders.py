@@ -66,6 +66,8 @@ class Cargo:
     source_plan: Plan | None
     qualification: Qualification | None = None
     fault: Fault | None = None
+    written_under: int | None = None
+    """Of a resume: the epoch in force when its image was written."""
 
     @property
     def planted(self) -> str | None:
@@ -171,8 +173,10 @@ class OrderRun:
                 await self._journal(command)
             case words.SwapOwner():
                 self.feed(await self._swap(command))
+            case words.ReturnOwner():
+                self.feed(await self._give_back(command))
             case words.PublishOwner():
-                self._book.tell_session(self.order.session)
+                self._book.unveil(self.order.session)
             case words.Finish():
                 self._finish = command
             case words.ReadOwner():
@@ -210,8 +214,9 @@ class OrderRun:
                 return Call.RETIRE, retire, Answer(None, lambda _: words.Retired()), delay_s
             case words.Discard(delay_s):
                 return Call.DISCARD, wire.Discard(order.move), Answer(None, lambda _: words.Discarded()), delay_s
-            case words.Thaw(delay_s):
-                return Call.THAW, wire.Thaw(order.move, order.session), Answer(None, lambda _: words.Thawed()), delay_s
+            case words.Thaw(delay_s, epoch):
+                thaw = wire.Thaw(order.move, order.session, epoch)
+                return Call.THAW, thaw, Answer(None, lambda _: words.Thawed()), delay_s
             case _:
                 assert_never(command)
 
@@ -246,6 +251,7 @@ class OrderRun:
             witness=cargo.witness,
             image=image,
             qualification=cargo.qualification,
+            written_under=cargo.written_under,
         )
 
     async def _call(self, call: Call, message: wire.Message, answer: Answer, delay_s: float) -> None:
@@ -332,12 +338,38 @@ class OrderRun:
         )
         move = replace(self.move, phase=str(JournalPhase.COMMITTED), receipt=command.receipt, story=self._story())
         before = Owner(command.before.host, command.before.epoch)
+        if command.after.host is not None:
+            self._book.veil(row)
         try:
             self._trouble.write(Step.SWAP)
             ok = await self._book.swap(Change(after, before, move, str(JournalPhase.BEGUN), command.receipt))
             self._trouble.written()
         except Exception as error:
             log.exception("the commit of move %s has an unknown outcome", self.order.move)
+            return words.SwapUnknown(f"{type(error).__name__}: {error}")
+        if ok:
+            self.move = move
+        return words.Swapped(ok)
+
+    async def _give_back(self, command: words.ReturnOwner) -> Event:
+        """The second swap: the session is where it was, at the cut of the commit."""
+        receipt = self.move.receipt
+        assert receipt is not None, "what is given back was committed"
+        after = replace(
+            self._book.row(self.order.session),
+            host=command.after.host,
+            epoch=command.after.epoch,
+            plan=receipt.source_plan,
+            status="parked" if command.after.host is None else "running",
+            image=self.order.image,
+        )
+        why = ErrorRecord(command.why.code, command.why.sentence, dict(command.why.facts))
+        move = replace(self.move, phase=str(JournalPhase.RETURNED), error=why, story=self._story())
+        before = Owner(command.before.host, command.before.epoch)
+        try:
+            ok = await self._book.swap(Change(after, before, move, str(JournalPhase.COMMITTED)))
+        except Exception as error:
+            log.exception("whether move %s was taken back is unknown", self.order.move)
             return words.SwapUnknown(f"{type(error).__name__}: {error}")
         if ok:
             self.move = move

@@ -312,10 +312,13 @@ class Moves:
         """Raises `UnknownSession` where neither is known: this process is not the one that was to play on."""
         self._give_up(order.move)
         outgoing = self._outgoing.get(order.move)
+        if outgoing is None or order.epoch is not None:
+            session = self._host.session(order.session)
+            if order.epoch is not None:
+                session.reign_again(order.move, order.epoch)
         if outgoing is not None:
-            await outgoing.departure.thaw("ABORTED", "the controller called the move off")
-        else:
-            self._host.session(order.session)
+            called_off = "the controller called the move off" if order.epoch is None else "the target never played"
+            await outgoing.departure.thaw("ABORTED" if order.epoch is None else "RETURNED", called_off)
 
     async def _retire(self, order: wire.Retire) -> None:
         outgoing = self._outgoing.get(order.move)

@@ -16,7 +16,7 @@ import statistics
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from worldline.errors import (
@@ -216,6 +216,19 @@ class HostedSession:
         if self.held_by == move:
             self.held_by = None
             self._boundary.release()
+
+    def reign_again(self, move: str, epoch: int) -> None:
+        """From now on under a later epoch: the host to which `move` took the session made no block of it. Who watched
+        it under the epoch before attaches anew; actions that wait keep their numbers. Idempotent.
+
+        Raises `StaleEpoch` where the session is not held by `move`: what it made since is of the epoch it has.
+        """
+        if self.identity.epoch >= epoch:
+            return
+        if self.held_by != move:
+            raise StaleEpoch(f"session {self.identity.session} is not frozen by move {move}", here=self.identity.epoch)
+        self.identity = replace(self.identity, epoch=epoch)
+        self._watchers.clear()
 
     async def do(self, work: Callable[[Engine], T]) -> T:
         """`work` in the engine's thread; the caller stands at a boundary."""

@@ -247,8 +247,9 @@ class ImageArrival:
     def _refuse_other(self, identity: images.Identity) -> None:
         """Raises `StaleEpoch` for an image of another park, `PlanMismatch` unless T1 allows the pair of plans."""
         order, here = self.order, self._built
-        if identity.epoch + 1 != order.epoch:
-            raise StaleEpoch(f"image {order.image} was written under epoch {identity.epoch}, not {order.epoch - 1}")
+        expected = order.epoch - 1 if order.written_under is None else order.written_under
+        if identity.epoch != expected:
+            raise StaleEpoch(f"image {order.image} was written under epoch {identity.epoch}, not {expected}")
         if identity.world != here.world.name:
             raise PlanMismatch(f"the image is of world {identity.world}, not {here.world.name}")
         written_under = Plan(here.plan.world, (), "", identity.plan)  # an image keeps the digest of its plan alone

@@ -204,6 +204,8 @@ class Thaw(Message, frozen=True):
 
     move: str
     session: str
+    epoch: int | None = None
+    """The new epoch under which it plays on; None: the one it has. Every order of an epoch before is without effect."""
 
 
 class WriteImage(Message, frozen=True):
@@ -233,6 +235,8 @@ class LoadImage(Message, frozen=True):
     witness: bool
     image: str
     qualification: Qualification | None
+    written_under: int | None = None
+    """The epoch in force when the image was written; None: the one before `epoch`."""
 
 
 class Prewarm(Message, frozen=True):
@@ -516,7 +520,9 @@ class Move(Message, frozen=True):
     target: str | None
     phase: str
     outcome: str | None
-    """`done`, `refused`, `lost`, or None while it runs."""
+    """`done`, `refused`, `returned`, `lost`, or None while it runs. `returned`: the target ended after the commit and
+    before it was known to play, and the session is where it was, two epochs later.
+    """
     error: ErrorRecord | None
     """Why it was refused."""
     receipt: Receipt | None

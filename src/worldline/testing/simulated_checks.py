@@ -33,16 +33,20 @@ class Watch:
     def opened(self, session: SessionId, host: Host) -> None:
         self._holders[session] = _Holder(host.name, host.life)
 
-    def committed(self, run: OrderRun) -> None:
-        """The record names another owner: the process that proved the bytes holds them now, or has ended."""
+    def owner_changed(self, run: OrderRun, owner: Owner) -> None:
+        """The record names another owner: the process that proved the bytes holds them now, or has ended; or the one
+        that sealed them has them again.
+        """
         order, truth = run.order, self.sim.sessions[run.order.session]
-        if order.target is None:
+        if owner.host is None:
             self._holders.pop(order.session, None)
             return
-        host = self.sim.hosts[order.target]
-        self._holders[order.session] = _Holder(host.name, run.lives[Side.TARGET])
+        host = self.sim.hosts[owner.host]
+        self._holders[order.session] = _Holder(
+            host.name, run.lives[Side.SOURCE if owner == order.returned else Side.TARGET]
+        )
         if truth.contract.tier is Tier.T0 and host.plan != truth.plan:
-            self.sim.fail(f"{order.session} was promised T0, and {order.target} has another plan")
+            self.sim.fail(f"{order.session} was promised T0, and {owner.host} has another plan")
 
     def declared_lost(self, session: SessionId, owner: Owner) -> None:
         """Honest only if the process that held the state has ended."""
@@ -57,8 +61,9 @@ class Watch:
     def order_ended(self, run: OrderRun, finish: Finish) -> None:
         """No side that could be told still holds memory for the order."""
         order = run.order
-        if finish.outcome is Outcome.LOST and order.source is not None:
-            self.sim.counts.held_at_source += self.sim.hosts[order.source].life == run.lives[Side.SOURCE]
+        if finish.outcome is Outcome.LOST and not order.hands_over:
+            stands = order.source is None or self.sim.hosts[order.source].life == run.lives[Side.SOURCE]
+            self.sim.counts.source_stood += stands
         if finish.note is not None:
             return
         for side, life in run.lives.items():

@@ -39,6 +39,8 @@ class Row:
     image: str | None = None
     why_lost: str | None = None
     cuts: dict[Epoch, int] = field(default_factory=dict)
+    veiled: Owner | None = None
+    """The owner before, for as long as the one of the record is not known to play: what the gateway is told."""
 
     @property
     def who(self) -> tuple[str, Epoch]:
@@ -230,12 +232,18 @@ class Controller(Process):
 
     def tell_gateway(self, session: SessionId) -> None:
         row = self.rows[session]
-        told = play.OwnerChanged(row.owner.host, row.owner.epoch, row.cut_block)
+        owner = row.veiled or row.owner
+        told = play.OwnerChanged(owner.host, owner.epoch, row.cut_block)
         lost = row.why_lost is not None
         gateway = self.sim.gateway
         if gateway.alive:
             delay_s = self.sim.timeline.in_order(("told", gateway.life), self.sim.rng.uniform(0.001, 0.02))
             gateway.after(delay_s, lambda: gateway.owner_changed(session, told, lost))
+
+    def unveil(self, session: SessionId) -> None:
+        """The new owner is known to play, or nobody will."""
+        self.rows[session].veiled = None
+        self.tell_gateway(session)
 
     def snapshot(self) -> None:
         """What a subscriber is told first."""

@@ -226,10 +226,15 @@ class Host(Process):
         if self.loaded.pop(order.move, None) is not None:
             self.release(order.move)
 
-    def thaw(self, order: Order) -> None:
+    def thaw(self, order: Order, epoch: Epoch | None) -> None:
         """Raises `UnknownSession`: a process that does not know the session is not the one that had it."""
         self.over.add(order.move)
+        engine = self.engines.get(order.session)
+        if engine is not None and epoch is not None and engine.epoch >= epoch:
+            return
         engine = self.own(order)
+        if epoch is not None:
+            engine.epoch, engine.watcher = epoch, None
         run = self.sources.get(order.move)
         if run is not None:
             run.feed(source.Abort("DEADLINE", "the controller gave the attempt up"))

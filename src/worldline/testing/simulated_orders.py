@@ -127,6 +127,8 @@ class OrderRun:
                 self._call(Call.LOAD_IMAGE, lambda host, a: a(host.load_image(order)), words.TargetPrepared)
             case words.SwapOwner():
                 self._swap(command)
+            case words.ReturnOwner():
+                self._give_back(command)
             case words.ReadOwner(delay_s):
                 self._later(delay_s + 0.001, self._read_owner)
             case words.Activate(_, delay_s):
@@ -135,10 +137,10 @@ class OrderRun:
                 self._simple(Call.RETIRE, lambda host: host.retire(order), words.Retired(), delay_s)
             case words.Discard(delay_s):
                 self._simple(Call.DISCARD, lambda host: host.discard(order), words.Discarded(), delay_s)
-            case words.Thaw(delay_s):
-                self._simple(Call.THAW, lambda host: host.thaw(order), words.Thawed(), delay_s)
+            case words.Thaw(delay_s, epoch):
+                self._simple(Call.THAW, lambda host: host.thaw(order, epoch), words.Thawed(), delay_s)
             case words.PublishOwner():
-                self.controller.tell_gateway(order.session)
+                self.controller.unveil(order.session)
             case words.Finish():
                 self._finish(command)
             case _:
@@ -191,11 +193,29 @@ class OrderRun:
             unknown = self.sim.trouble.chance("swap-unknown")
             ok = row.owner == command.before and self.entry.phase is JournalPhase.BEGUN
             if ok and not (unknown and self.sim.rng.random() < 0.5):
+                row.veiled = None if command.after.host is None else command.before
                 row.swap(command.after, command.receipt.block, self.order.image if command.after.host is None else None)
                 self.entry.phase, self.entry.receipt = JournalPhase.COMMITTED, command.receipt
                 self.controller.tell("%s COMMITTED: %s owns epoch %d", self.order.move, *row.who)
-                self.sim.watch.committed(self)
+                self.sim.watch.owner_changed(self, command.after)
                 self.controller.tell_gateway(self.order.session)
+            event = words.SwapUnknown("the disk did not answer") if unknown else words.Swapped(ok)
+            return lambda: self.feed(event)
+
+        self._write(write)
+
+    def _give_back(self, command: words.ReturnOwner) -> None:
+        """The second swap, as the first."""
+        row = self.controller.rows[self.order.session]
+
+        def write() -> Callable[[], None]:
+            unknown = self.sim.trouble.chance("swap-unknown")
+            ok = row.owner == command.before and self.entry.phase is JournalPhase.COMMITTED
+            if ok and not (unknown and self.sim.rng.random() < 0.5):
+                row.swap(command.after, row.cut_block, self.order.image)
+                self.entry.phase = JournalPhase.RETURNED
+                self.controller.tell("%s RETURNED: %s owns epoch %d", self.order.move, *row.who)
+                self.sim.watch.owner_changed(self, command.after)
             event = words.SwapUnknown("the disk did not answer") if unknown else words.Swapped(ok)
             return lambda: self.feed(event)
 
@@ -222,8 +242,10 @@ class OrderRun:
         controller, session, counts = self.controller, self.order.session, self.sim.counts
         controller.tell("%s %s is over: %s", session, self.order.move, finish.outcome.value)
         del controller.orders[session]
+        controller.unveil(session)
         counts.done += finish.outcome is Outcome.DONE
         counts.refused += finish.outcome is Outcome.REFUSED
+        counts.returned += finish.outcome is Outcome.RETURNED
         self.sim.watch.order_ended(self, finish)
         if finish.lost or finish.outcome is Outcome.LOST:
             controller.doom(session, "its state went with its host" if finish.error is None else finish.error.sentence)

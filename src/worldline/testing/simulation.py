@@ -98,9 +98,12 @@ class Counts:
 
     done: int = 0
     refused: int = 0
+    returned: int = 0
     lost: int = 0
-    held_at_source: int = 0
-    """Of the lost: sessions whose committed target had ended before it was activated, while the source still stood."""
+    source_stood: int = 0
+    """Of the lost: sessions whose copied source, or whose image, still stood when their target was known to have ended
+    before it played.
+    """
     damaged: int = 0
     crashes: int = 0
 
@@ -113,8 +116,9 @@ class Tally:
     sessions: int
     moves_done: int
     moves_refused: int
+    moves_returned: int
     lost: int
-    held_at_source: int
+    source_stood: int
     damaged: int
     """Parked in an image that the disk has damaged: every resume is refused."""
     shown: int
@@ -374,8 +378,9 @@ class Simulation:
             sessions=len(self.sessions),
             moves_done=counts.done,
             moves_refused=counts.refused,
+            moves_returned=counts.returned,
             lost=counts.lost,
-            held_at_source=counts.held_at_source,
+            source_stood=counts.source_stood,
             damaged=counts.damaged,
             shown=sum(player.shown for player in players),
             missed=sum(player.missed for player in players),

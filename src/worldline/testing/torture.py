@@ -50,8 +50,10 @@ class Torture:
     leaks: int = 0
     died_with_host: int = 0
     """Worlds whose only holder was ended: said to be lost, with the reason."""
+    returned: int = 0
+    """Moves and resumes whose committed target ended before it was known to play: the world is back where it was."""
     source_stood: int = 0
-    """Of these: a target that ended after the commit, while a copy still stood at the source."""
+    """Of those that died: a copy still stood at the source, or in the image, and the target had never played."""
     damaged_images: int = 0
     """Parked worlds whose image the simulated disk had damaged: every resume is refused."""
     histories_s: float = 0.0
@@ -73,7 +75,8 @@ class Torture:
         self.moves += told.moves_done
         self.faults_planted += told.faults
         self.died_with_host += told.lost
-        self.source_stood += told.held_at_source
+        self.returned += told.moves_returned
+        self.source_stood += told.source_stood
         self.damaged_images += told.damaged
         return None
 
@@ -83,6 +86,7 @@ class Torture:
         self.faults_planted += 1
         self.moves += fate.moves
         self.died_with_host += fate.died_with_host
+        self.returned += fate.returned
         self.source_stood += fate.source_stood
         replay = f"worldline torture --histories 0 --crashes 1 --seed {fate.crash.seed}"
         return [self._add_bad(count, f"{fate.crash}: {sentence}", replay) for count, sentence in fate.bad]
@@ -117,7 +121,8 @@ def _crash(result: Torture, crashes: int, say: Callable[[str], None]) -> None:
     with CrashRuns(tiny_twin) as runs:
         for seed in range(result.seed, result.seed + crashes):
             fate = runs.run(Crash.draw(seed))
-            outcome = "died with its host" if fate.died_with_host else fate.refused or "done"
+            outcome = "died with its host" if fate.died_with_host else "returned" if fate.returned else fate.refused
+            outcome = outcome or "done"
             say(f"{result.crashes + 1} of {crashes}, seed {seed}, {fate.seconds:.1f} s: {fate.crash}: {outcome}")
             for line in result.add_crash(fate):
                 say(line)

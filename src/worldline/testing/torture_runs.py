@@ -111,8 +111,10 @@ class Fate:
     moves: int = 0
     seconds: float = 0.0
     died_with_host: bool = False
+    returned: bool = False
+    """The committed target ended before it was known to play: the session is where it was."""
     source_stood: bool = False
-    """Of a session that died with its host after the commit: a copy still stood at its source."""
+    """Of a session that died with its host: its target was never known to play, and a copy stood at its source."""
     refused: str | None = None
     bad: list[tuple[str, str]] = field(default_factory=list)
 
@@ -262,7 +264,8 @@ class CrashRuns:
             player.go_on()
             fate.refused = self._ask(crash, session, target, victim)
             after = self._come_to_rest(session)
-            fate.moves += len(after.receipts) - len(before.receipts)
+            fate.returned = (after.host, after.epoch) == (before.host, before.epoch + 2) and after.status != "lost"
+            fate.moves += len(after.receipts) - len(before.receipts) - fate.returned
             if after.status == "parked":
                 self._insist("the next resume did not succeed", session.resume)
             player.pause()
@@ -349,7 +352,13 @@ class CrashRuns:
                 "lost", f"{after.id} is lost, {holder} held it and {killed or 'nobody'} was killed: {after.why}"
             )
         fate.died_with_host = True
-        fate.source_stood = committed
+        fate.source_stood = committed and self._never_played(after)
+
+    def _never_played(self, lost: Session) -> bool:
+        """Whether the last commit was of a copied move, or of a resume, whose target was never known to play."""
+        receipt = self._patiently("the receipt is not told", lambda: self._client.receipt(lost.receipts[-1]))
+        move = self._patiently("the move is not told", lambda: self._client.move(receipt.move))
+        return move.transport != "shm" and not any("ACTIVATED" in line for line in move.story)
 
     def _check_owner(self, session: SessionHandle) -> None:
         """Exactly one process has the session: the record's owner, with the record's epoch."""

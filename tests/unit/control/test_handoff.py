@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldline.control import order as o
-from worldline.control.handoff import Handoff, Retries
+from worldline.control.handoff import Handoff
 from worldline.control.handoff_table import TRANSITIONS, Phase
+from worldline.control.handoff_terms import Retries
 from worldline.errors import IllegalTransition
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.ids import Epoch, HostId, MoveId, ReceiptId, SessionId
@@ -110,6 +111,7 @@ def test_after_the_commit_a_copied_session_is_activated_told_and_then_retired() 
     machine, commands = run(MOVE, *COMMITTED)
     assert commands == [o.Activate(Epoch(4), 0.0)]
     assert machine.handle(o.Activated(), 10.2) == [
+        o.Journal(o.JournalPhase.ACTIVATED, {}),
         o.PublishOwner(o.Owner(B, Epoch(4)), 5),
         o.Retire(Epoch(3), 0.0),
     ]
@@ -122,7 +124,7 @@ def test_a_handed_over_arena_is_fenced_before_the_target_may_write() -> None:
     machine, commands = run(SHM, *COMMITTED)
     assert commands == [o.Retire(Epoch(3), 0.0)]
     assert machine.handle(o.Retired(), 10.2) == [o.Activate(Epoch(4), 0.0)]
-    assert kinds(machine.handle(o.Activated(), 10.3)) == [o.PublishOwner, o.Journal, o.Finish]
+    assert kinds(machine.handle(o.Activated(), 10.3)) == [o.Journal, o.PublishOwner, o.Journal, o.Finish]
 
 
 def test_a_fence_that_fails_is_repeated_until_it_holds_or_the_source_is_dead() -> None:
@@ -144,7 +146,7 @@ def test_a_park_commits_to_nobody_and_a_resume_to_its_host() -> None:
     assert commands[1:] == [o.LoadImage("w.image")]
     assert kinds(machine.handle(o.TargetPrepared(receipt(RESUME)), 1.0)) == [o.SwapOwner]
     assert kinds(machine.handle(o.Swapped(ok=True), 1.1)) == [o.Activate]
-    assert kinds(machine.handle(o.Activated(), 1.2)) == [o.PublishOwner, o.Journal, o.Finish]
+    assert kinds(machine.handle(o.Activated(), 1.2)) == [o.Journal, o.PublishOwner, o.Journal, o.Finish]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_a_source_that_ends_after_it_sealed_does_not_stop_the_commit() -> None:
     assert commands == []
     assert kinds(machine.handle(o.TargetPrepared(receipt()), 10.2)) == [o.SwapOwner]
     assert kinds(machine.handle(o.Swapped(ok=True), 10.3)) == [o.Activate]
-    assert kinds(machine.handle(o.Activated(), 10.4)) == [o.PublishOwner, o.Journal, o.Finish]
+    assert kinds(machine.handle(o.Activated(), 10.4)) == [o.Journal, o.PublishOwner, o.Journal, o.Finish]
 
 
 @pytest.mark.parametrize(
@@ -278,25 +280,86 @@ def test_a_target_that_ends_before_the_commit_only_ends_the_order() -> None:
     assert (finish.outcome, finish.lost) == (o.Outcome.REFUSED, False)
 
 
-def test_a_target_that_ends_after_the_commit_is_a_lost_session_and_never_a_thaw() -> None:
-    machine, commands = run(MOVE, *COMMITTED, o.HostGone(o.Side.TARGET))
-    assert kinds(commands) == [o.Retire]
-    journal, finish = machine.handle(o.Retired(), 10.2)
+def ended(commands: list[o.Command]) -> tuple[o.Outcome, bool]:
+    """How an order ended whose last line was journalled."""
+    *_, journal, finish = commands
     assert phase(journal) is o.JournalPhase.DONE
     assert isinstance(finish, o.Finish)
-    assert (finish.outcome, finish.lost) == (o.Outcome.LOST, True)
+    return finish.outcome, finish.lost
+
+
+def test_a_target_that_ends_before_it_is_known_to_play_gives_a_copied_session_back() -> None:
+    """1 the swap back, at the same cut  2 the source plays on under the epoch after the target's  3 it is told"""
+    machine, commands = run(MOVE, *COMMITTED, o.HostGone(o.Side.TARGET))
+    (back,) = commands
+    assert isinstance(back, o.ReturnOwner)
+    assert (back.before, back.after) == (MOVE.after, o.Owner(A, Epoch(5)))
+    assert (back.why.code, back.why.facts["host"]) == ("HOST_GONE", "b")
+    assert machine.handle(o.Activated(), 10.2) == []
+    assert machine.handle(o.Swapped(ok=True), 10.3) == [o.Thaw(0.0, Epoch(5))]
+    assert machine.handle(o.PeerFailed(o.Call.THAW, "TIMEOUT", "?"), 10.4) == [o.Thaw(0.05, Epoch(5))]
+    commands = machine.handle(o.Thawed(), 10.5)
+    assert commands[0] == o.PublishOwner(o.Owner(A, Epoch(5)), 5)
+    assert ended(commands) == (o.Outcome.RETURNED, False)
+    assert commands[-1] == o.Finish(o.Outcome.RETURNED, back.why)
+
+
+def test_a_resume_whose_target_ends_before_it_is_known_to_play_is_parked_again() -> None:
+    machine, commands = run(
+        RESUME, o.Begin(), o.TargetPrepared(receipt(RESUME)), o.Swapped(ok=True), o.HostGone(o.Side.TARGET)
+    )
+    assert kinds(commands) == [o.ReturnOwner]
+    commands = machine.handle(o.Swapped(ok=True), 10.3)
+    assert commands[0] == o.PublishOwner(o.Owner(None, Epoch(5)), 5)
+    assert ended(commands) == (o.Outcome.RETURNED, False)
 
 
 @pytest.mark.parametrize("order", [MOVE, SHM])
 @pytest.mark.parametrize("told", [(o.Swapped(ok=True),), (o.SwapUnknown("?"), o.OwnerRead(MOVE.after))])
-def test_a_target_that_ended_before_the_swap_was_known_leaves_a_source_that_lets_go(
+def test_a_target_that_ended_before_the_swap_was_known_gives_the_session_back_even_if_it_was_to_be_handed_over(
     order: o.Order, told: tuple[o.Event, ...]
 ) -> None:
-    machine, commands = run(order, *PROVEN, o.HostGone(o.Side.TARGET), *told)
-    assert kinds(commands)[-1] is o.Retire
-    _, finish = machine.handle(o.Retired(), 10.2)
-    assert isinstance(finish, o.Finish)
-    assert (finish.outcome, finish.lost) == (o.Outcome.LOST, True)
+    _, commands = run(order, *PROVEN, o.HostGone(o.Side.TARGET), *told)
+    assert kinds(commands) == [o.ReturnOwner]
+
+
+@pytest.mark.parametrize("events", [(o.HostGone(o.Side.TARGET), o.Retired()), (o.Retired(), o.HostGone(o.Side.TARGET))])
+def test_a_handed_over_session_whose_source_was_fenced_is_lost_with_its_target(events: tuple[o.Event, ...]) -> None:
+    _, commands = run(SHM, *COMMITTED, *events)
+    assert ended(commands) == (o.Outcome.LOST, True)
+
+
+def test_a_session_whose_source_and_target_have_both_ended_is_lost() -> None:
+    _, commands = run(MOVE, *COMMITTED, o.HostGone(o.Side.SOURCE), o.HostGone(o.Side.TARGET))
+    assert ended(commands) == (o.Outcome.LOST, True)
+
+
+@pytest.mark.parametrize("when", ["while the owner is swapped back", "while it is thawed"])
+def test_a_source_that_ends_on_the_way_back_takes_the_session_with_it(when: str) -> None:
+    gone, back = o.HostGone(o.Side.SOURCE), o.Swapped(ok=True)
+    events = (gone, back) if when == "while the owner is swapped back" else (back, gone)
+    _, commands = run(MOVE, *COMMITTED, o.HostGone(o.Side.TARGET), *events)
+    assert ended(commands) == (o.Outcome.LOST, True)
+
+
+def test_an_unknown_swap_back_is_read_from_the_record_and_asked_again_where_it_was_not_made() -> None:
+    machine, _ = run(MOVE, *COMMITTED, o.HostGone(o.Side.TARGET))
+    assert machine.handle(o.SwapUnknown("?"), 10.2) == [o.ReadOwner(0.05)]
+    assert kinds(machine.handle(o.OwnerRead(MOVE.after), 10.3)) == [o.ReturnOwner]
+    assert machine.handle(o.SwapUnknown("?"), 10.4) == [o.ReadOwner(0.1)]
+    assert kinds(machine.handle(o.OwnerRead(MOVE.returned), 10.5)) == [o.Thaw]
+
+
+def test_once_a_target_is_known_to_play_nothing_is_given_back() -> None:
+    machine, _ = run(MOVE, *COMMITTED, o.Activated())
+    assert machine.handle(o.HostGone(o.Side.TARGET), 10.2) == []
+    assert ended(machine.handle(o.Retired(), 10.3)) == (o.Outcome.DONE, False)
+
+
+def test_silence_of_a_target_gives_nothing_back() -> None:
+    machine, _ = run(MOVE, *COMMITTED)
+    for _ in range(100):
+        assert kinds(machine.handle(o.PeerFailed(o.Call.ACTIVATE, "TIMEOUT", "?"), 1e6)) == [o.Activate]
 
 
 def test_silence_never_loses_an_activation_but_the_targets_own_refusals_do() -> None:
@@ -335,6 +398,11 @@ def test_a_source_that_never_lets_go_of_a_copied_session_is_noted() -> None:
         (PARK, o.JournalPhase.COMMITTED, PARK.after, [o.PublishOwner, o.Retire]),
         (RESUME, o.JournalPhase.BEGUN, RESUME.before, [o.Journal, o.Discard]),
         (RESUME, o.JournalPhase.COMMITTED, RESUME.after, [o.Activate]),
+        (MOVE, o.JournalPhase.ACTIVATED, MOVE.after, [o.PublishOwner, o.Retire]),
+        (SHM, o.JournalPhase.ACTIVATED, MOVE.after, [o.PublishOwner, o.Journal, o.Finish]),
+        (RESUME, o.JournalPhase.ACTIVATED, RESUME.after, [o.PublishOwner, o.Journal, o.Finish]),
+        (MOVE, o.JournalPhase.RETURNED, MOVE.returned, [o.Thaw]),
+        (RESUME, o.JournalPhase.RETURNED, RESUME.returned, [o.PublishOwner, o.Journal, o.Finish]),
         (MOVE, o.JournalPhase.DONE, MOVE.after, []),
     ],
 )
@@ -364,6 +432,7 @@ EVENTS: tuple[o.Event, ...] = (
     o.SwapUnknown("?"),
     o.OwnerRead(MOVE.before),
     o.OwnerRead(MOVE.after),
+    o.OwnerRead(MOVE.returned),
     o.Activated(),
     o.Retired(),
     o.Discarded(),
@@ -380,31 +449,43 @@ EVENTS: tuple[o.Event, ...] = (
     st.sampled_from([(), (o.Begin(), READY), (o.Begin(), READY, SEALED), (o.Begin(),)]),
     st.lists(st.sampled_from(EVENTS), max_size=30),
 )
-def test_whatever_comes_a_swap_is_asked_for_once_and_nothing_is_thawed_after_it_was_made(
+def test_whatever_comes_a_swap_is_made_once_and_given_back_only_before_the_target_is_told_of(
     order: o.Order, start: tuple[o.Event, ...], events: list[o.Event]
 ) -> None:
     """Every pair of phase and event is in the table or raises."""
     machine = Handoff(order, 0.0)
     said: list[o.Command] = []
-    made = False
+    owner = order.before
     for event in (*start, *events):
         if isinstance(event, READY.__class__) and order.mode in (Mode.PARK, Mode.RESUME):
             continue
         known = type(event) in TRANSITIONS[machine.phase]
-        swapped = [command for command in said if isinstance(command, o.SwapOwner)]
         # The record answers what happened: a swap is made once or never.
-        if isinstance(event, o.OwnerRead) and (event.owner == order.after) != made:
+        if isinstance(event, o.OwnerRead) and event.owner != owner:
             continue
+        asked = next((c for c in reversed(said) if isinstance(c, o.SwapOwner | o.ReturnOwner)), None)
         try:
             commands = machine.handle(event, 10.1)
         except IllegalTransition:
             assert not known
             continue
         assert known
-        made = made or (isinstance(event, o.Swapped) and event.ok and bool(swapped))
+        if isinstance(event, o.Swapped) and event.ok and asked is not None:
+            assert owner == asked.before
+            owner = asked.after
         said += commands
-        if made:
-            assert o.Thaw not in kinds(commands)
+        activated = o.Journal(o.JournalPhase.ACTIVATED, {}) in said
+        for command in commands:
+            match command:
+                case o.Thaw(_, epoch):
+                    assert owner == (order.before if epoch is None else order.returned)
+                case o.Retire() | o.Activate():
+                    assert owner == order.after
+                case o.ReturnOwner():
+                    assert owner == order.after and not activated
+                case o.PublishOwner(told):
+                    assert told == owner
+                    assert told != order.after or activated or order.target is None
         assert machine.phase is not Phase.NEW
     assert kinds(said).count(o.SwapOwner) <= 1
     assert kinds(said).count(o.Finish) <= 1
