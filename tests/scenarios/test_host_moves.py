@@ -393,7 +393,7 @@ async def _cycles(stage, count):
 def _held(stage):
     arenas = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:worldline" in line]
     threads = sorted(thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio"))
-    used = [host.memory.used_bytes for host in stage.hosts.values()]
+    used = [host.memory.ledger.used_bytes for host in stage.hosts.values()]
     return open_files(), threads, len(arenas), used, len(asyncio.all_tasks())
 
 

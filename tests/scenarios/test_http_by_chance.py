@@ -30,6 +30,7 @@ def document(fleet):
         parked.park()
         wide = client.open(TINY, seed=7, host="c", contract=ROOMY)
         sessions = [parked.id, moved.id, wide.id]
+        planned = client.operate("rebalance").id
         told = copy.deepcopy(httpx.get(f"{fleet.url}/openapi.json").json())
         for operations in told["paths"].values():
             for method, operation in operations.items():
@@ -37,6 +38,8 @@ def document(fleet):
                     "session": [one.id for one in spare] if method == "delete" else sessions,
                     "move": [receipt.move],
                     "receipt": [receipt.id],
+                    "host": ["d"],
+                    "operation": [planned],
                 }
                 for parameter in operation["parameters"]:
                     if parameter["in"] == "path":
@@ -51,6 +54,10 @@ def document(fleet):
             ("MoveBody", "transport", ["tcp", "shm", "pigeon"]),
             ("MoveBody", "fault", [None, None, "flip", "earthquake"]),
             ("ResumeBody", "host", ["a", "b", None, "nowhere"]),
+            ("OperationBody", "dry_run", [True]),  # this fleet is others' too
+            ("OperationBody", "host", ["d", None, "nowhere"]),
+            ("PrewarmBody", "world", [TINY, "nowhere"]),
+            ("PrewarmBody", "options", [{}]),
         ):
             bodies[body]["properties"][name] = {"enum": values}
         bodies["StepBody"]["properties"]["actions"] |= {"items": {"enum": [0, 1, 2, 3, "left"]}, "minItems": 1}
@@ -58,6 +65,8 @@ def document(fleet):
         loaded = schemathesis.openapi.from_dict(told)
         loaded.config.update(base_url=fleet.url)
         yield loaded
+        client.prewarm("d", TINY, slots=0)
+        client.uncordon("d")
         for session in client.sessions():
             if session.status != "closed" and session.twin_of is None:
                 client.session(session.id).close()

@@ -59,7 +59,7 @@ async def cycles(stage, count):
 def held(stage):
     arenas = {line.split(maxsplit=5)[4] for line in mappings() if "memfd:worldline" in line}
     threads = sorted(thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio"))
-    used = [host.memory.used_bytes for host in stage.hosts.values()]
+    used = [host.memory.ledger.used_bytes for host in stage.hosts.values()]
     return open_files(), threads, len(arenas), used, len(asyncio.all_tasks())
 
 
