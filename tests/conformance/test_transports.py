@@ -6,6 +6,7 @@ from worldline.clock import SystemClock
 from worldline.testing.transports import TransportSuite
 from worldline.transport.certificates import make_certificates
 from worldline.transport.registry import SHIPPED, open_transport
+from worldline.transport.spread import Spreading
 from worldline.transport.tcp import TcpTransport
 from worldline.transport.tls import TlsIdentity
 
@@ -17,10 +18,15 @@ def certificates(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=[*sorted(SHIPPED), "tcp+tls"])
+MANY = Spreading(streams=3, open_bytes=1, extent_bytes_min=64 * 1024, piece_bytes=48 * 1024)
+"""Streams at every turn, however little there is to send."""
+
+
+@pytest.fixture(params=[*sorted(SHIPPED), "tcp+streams", "tcp+tls", "tcp+tls+streams"])
 def transport(request, certificates):
-    if request.param == "tcp+tls":
-        return TcpTransport(TlsIdentity(certificates, "a"))
+    if request.param.startswith("tcp+"):
+        identity = TlsIdentity(certificates, "a") if "tls" in request.param else None
+        return TcpTransport(identity, spreading=MANY if "streams" in request.param else Spreading())
     return open_transport(request.param)
 
 

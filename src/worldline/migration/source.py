@@ -47,7 +47,7 @@ from worldline.schema.contract import Contract
 from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, format_seconds
-from worldline.wire import records
+from worldline.wire import records, spread
 
 
 @dataclass(slots=True)
@@ -344,6 +344,10 @@ def event_of(record: records.Record) -> Event:
             records.Hello()
             | records.ManifestRecord()
             | records.Chunk()
+            | spread.Spread()
+            | spread.Piece()
+            | spread.Streams()
+            | spread.Doors()
             | records.Shared()
             | records.CopyRecord()
             | records.RowsRecord()

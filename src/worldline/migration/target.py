@@ -59,7 +59,7 @@ from worldline.migration.target_words import (
     StopReceiving,
 )
 from worldline.units import format_bytes
-from worldline.wire import records
+from worldline.wire import records, spread
 
 
 @dataclass(slots=True)
@@ -391,7 +391,9 @@ def event_of(record: records.Record) -> Event:
             return AbortIn(code, sentence)
         case records.CopyRecord() | records.RowsRecord():
             raise Malformed(f"a {record.TYPE.name} record, and this target takes none")
-        case records.Digests() | records.Prepared() | records.Refused() | records.Chunk() | records.Shared():
+        case records.Digests() | records.Prepared() | records.Refused():
+            raise Malformed(f"a {record.TYPE.name} record from a source")
+        case records.Chunk() | records.Shared() | spread.Spread() | spread.Piece() | spread.Streams() | spread.Doors():
             raise Malformed(f"a {record.TYPE.name} record from a source")
         case _:
             assert_never(record)

@@ -20,8 +20,9 @@ from worldline.verify.image import Identity
 from worldline.verify.receipts import UNSEALED, encode_receipt, make_receipt
 from worldline.verify.signing import SigningKey
 from worldline.wire import records as wire
-from worldline.wire.framing import HEADER_BYTES, Numberer
+from worldline.wire.framing import HEADER_BYTES, Numberer, split_record
 from worldline.wire.manifest import manifest_to_body
+from worldline.wire.spread import Doors, Piece, Spread, Streams
 
 KEY: Final = SigningKey(bytes(range(32)))
 LEAF_BYTES = 64 * 1024
@@ -56,6 +57,10 @@ def _records() -> tuple[wire.Record, ...]:
         wire.Prepared(root),
         wire.Refused("CORRUPT", "it differs"),
         wire.Abort("DEADLINE", "too late"),
+        Streams(2),
+        Doors((4000, 4001)),
+        Spread(Extent(0, 2 * PAGE), 0, PAGE),
+        Piece(0, 1, PAGE),
     )
 
 
@@ -64,7 +69,7 @@ def _stream(*records: wire.Record) -> bytes:
     stream = b""
     for record in records:
         octets = wire.encode(record)
-        payload = bytes(record.extent.nbytes) if isinstance(record, wire.Chunk) else b""
+        payload = bytes(split_record(octets).header.payload_bytes)
         stream += numberer.stamp(octets[:HEADER_BYTES]) + octets[HEADER_BYTES:] + payload
     return stream
 

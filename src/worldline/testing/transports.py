@@ -93,7 +93,7 @@ async def linked(transport: Transport, capacity: int = CAPACITY_BYTES, target_ca
 
 
 async def landed(link: Link, nbytes: int) -> list[Extent]:
-    """The landings up to `nbytes` in all."""
+    """The landings up to `nbytes` in all, as the link tells them."""
     extents: list[Extent] = []
     async with asyncio.timeout(WAIT_S):
         while nbytes > 0:
@@ -102,6 +102,17 @@ async def landed(link: Link, nbytes: int) -> list[Extent]:
             extents.append(event.extent)
             nbytes -= event.extent.nbytes
     return extents
+
+
+def joined(parts: Sequence[Extent]) -> list[Extent]:
+    """Parts that follow each other without a gap as one."""
+    whole: list[Extent] = []
+    for part in parts:
+        if whole and part.offset == whole[-1].offset + whole[-1].nbytes:
+            whole[-1] = Extent(whole[-1].offset, whole[-1].nbytes + part.nbytes)
+        else:
+            whole.append(part)
+    return whole
 
 
 async def received(link: Link) -> bytes:
@@ -193,6 +204,45 @@ class TransportSuite:
             assert got == extents
             assert all(content(pair.target.arena, e) == content(pair.source.arena, e) for e in extents)
 
+    async def test_large_extents_land_from_their_beginning_to_their_end_before_what_comes_after_them(
+        self, transport: Transport
+    ) -> None:
+        """What is posted is rewritten and posted again at once: the second bytes are the ones that stay."""
+        capacity = 24 * MIB
+        async with linked(transport, capacity=capacity) as pair:
+            extents = [Extent(13 * MIB, 11 * MIB - 5), Extent(7, 64), Extent(0, 12 * MIB + 3)]
+            nbytes = sum(extent.nbytes for extent in extents)
+
+            async def post_twice() -> None:
+                await pair.source.post(extents, WAIT_S)
+                await pair.source.send(a_record(2, 1))
+                fill(pair.source.arena, 5)
+                await pair.source.post(extents, WAIT_S)
+                await pair.source.send(a_record(2, 2))
+
+            posting = asyncio.create_task(post_twice())
+            for octet in (1, 2):
+                assert joined(await landed(pair.target, nbytes)) == joined(extents)
+                assert await received(pair.target) == a_record(2, octet)
+            await posting
+            assert all(content(pair.target.arena, e) == content(pair.source.arena, e) for e in extents)
+
+    async def test_a_post_keeps_to_the_rate_that_it_was_given_until_it_is_taken_back(
+        self, transport: Transport
+    ) -> None:
+        """At 1 MiB a second 4 MiB do not leave within a fraction of a second; without a rate they do."""
+        if transport.hands_over:
+            return
+        async with linked(transport, capacity=4 * MIB) as pair:
+            pair.source.pace(MIB)
+            posting = asyncio.create_task(pair.source.post(tiles(256 * 1024), WAIT_S))
+            receiving = asyncio.create_task(landed(pair.target, 4 * MIB))
+            done, _ = await asyncio.wait([receiving], timeout=STUCK_S)
+            assert not done
+            pair.source.pace(None)
+            await posting
+            await receiving
+
     async def test_posting_nothing_sends_nothing(self, transport: Transport) -> None:
         async with linked(transport) as pair:
             assert await pair.source.post([], WAIT_S) == 0
@@ -223,7 +273,7 @@ class TransportSuite:
             return
         async with linked(transport, target_capacity=CAPACITY_BYTES // 2) as pair:
             before = content(pair.target.arena)
-            error = await post_until_refused(pair.source, [Extent(CAPACITY_BYTES // 2 - 4, 8)], STUCK_S)
+            error = await post_until_refused(pair.source, 500 * [Extent(CAPACITY_BYTES // 2 - 4, 8)], STUCK_S)
             assert isinstance(error, Unavailable)
             assert isinstance(await ending(pair.target), Malformed)
             assert content(pair.target.arena) == before

@@ -41,6 +41,9 @@ class PassingLink:
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
         return await self.inner.post(extents, deadline_s)
 
+    def pace(self, rate_bytes_per_s: float | None) -> None:
+        self.inner.pace(rate_bytes_per_s)
+
     async def receive(self) -> LinkEvent:
         return await self.inner.receive()
 

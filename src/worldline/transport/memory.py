@@ -39,6 +39,8 @@ class MemoryLink:
         self._unusable: WorldlineError | None = None
         self._writing = threading.Lock()
         self._fenced = False
+        self._ended = threading.Event()
+        self._rate_bytes_per_s: float | None = None
 
     @classmethod
     def pair(cls, source_arena: ArenaBytes, target_arena: ArenaBytes) -> tuple[MemoryLink, MemoryLink]:
@@ -63,11 +65,15 @@ class MemoryLink:
         await self._sender.run(lambda: self._run(lambda peer: self._copy(peer, extents, deadline)))
         return sum(extent.nbytes for extent in extents)
 
+    def pace(self, rate_bytes_per_s: float | None) -> None:
+        self._rate_bytes_per_s = rate_bytes_per_s
+
     async def receive(self) -> LinkEvent:
         return await self._inbox.get()
 
     async def fence(self) -> None:
         self._fenced = True
+        self._ended.set()
         with self._writing:  # a piece may be under way
             pass
         self._inbox.end(LinkCut("the link was closed on this side"))
@@ -95,6 +101,10 @@ class MemoryLink:
         for extent in extents:
             peer._take(extent, self._arena, deadline)
             peer._inbox.put(Landed(extent), deadline)
+            rate = self._rate_bytes_per_s
+            if rate is not None:
+                peer._inbox.announce()
+                self._ended.wait(min(extent.nbytes / rate, deadline.left_s))
         peer._inbox.announce()
 
     def _take(self, extent: Extent, source: ArenaBytes, deadline: Deadline) -> None:

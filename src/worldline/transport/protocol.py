@@ -83,9 +83,18 @@ class Link(Protocol):
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
         """Source only. Makes the arena's bytes at `extents` land at the same offsets of the target's arena.
 
+        An extent lands whole or in parts, from its beginning to its end, before what was posted after it.
+
         Returns the bytes that crossed the link (0 where the arena itself was handed over) once the source's memory
         may be rewritten. Success says nothing about the target. Raises `LinkCut`, or `TimedOut` after `deadline_s`
         from now, after which the link is unusable. Why the other side closed may be among the records not yet received.
+        """
+        ...
+
+    def pace(self, rate_bytes_per_s: float | None) -> None:
+        """Source: from here on the link carries no more than that a second (a grant); None: as much as it can.
+
+        May be called while a post runs. What is already with the system is not called back.
         """
         ...
 

@@ -11,15 +11,18 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from worldline.errors import LinkCut, TimedOut, WorldlineError
-from worldline.transport.protocol import ArenaBytes, Link
+from worldline.transport.protocol import ArenaBytes
 from worldline.transport.tls import TlsSocket
 
 UNPROVED_MAX = 16
 """Connections that have not proved the key. One more turns away the oldest, so a crowd can't keep the source out."""
 PROOF_TIME_S = 2.0
 BACKLOG = 16
+
+L = TypeVar("L")
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class Admitted:
             self.arena.close()
 
 
-class SocketListener:
+class SocketListener(Generic[L]):
     """A `Listener` over a bound, listening, non-blocking socket. `admit` has the peer prove the key."""
 
     def __init__(
@@ -47,7 +50,7 @@ class SocketListener:
         sock: socket.socket,
         address: str,
         admit: Callable[[socket.socket], Awaitable[Admitted]],
-        to_link: Callable[[Admitted], Link],
+        to_link: Callable[[Admitted], L],
         clean_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._sock = sock
@@ -62,7 +65,7 @@ class SocketListener:
     def address(self) -> str:
         return self._address
 
-    async def accept(self, deadline_s: float) -> Link:
+    async def accept(self, deadline_s: float) -> L:
         """See `Listener.accept`. The key is spent by the first success: the listener is closed then."""
         if self._closed:
             raise LinkCut("the listener is closed: its key was used or its attempt is over")

@@ -20,10 +20,11 @@ from pathlib import Path
 from worldline.errors import BadValue, LinkCut, Malformed, TimedOut
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
+from worldline.transport.deadline import Deadline
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
-from worldline.transport.stream import StreamLink, check_landing
+from worldline.transport.stream import Carrier, StreamLink, check_landing
 from worldline.transport.unix import PATH_BYTES_MAX, check_same_user
 from worldline.wire.framing import SHARED_EXTENTS_MAX
 from worldline.wire.records import Record, Shared, encode
@@ -36,14 +37,14 @@ _HAND_OVER = struct.Struct("<4sIQ")
 _HAND_OVER_MAGIC = b"WLDA"
 
 
-class SharedCarrier:
+class SharedCarrier(Carrier):
     """Extents are named, in one record for many; their bytes stay where they are."""
 
     def __init__(self, arena: ArenaBytes, *, is_target: bool) -> None:
         self._arena = arena
         self.is_target = is_target
 
-    def outgoing(self, extents: Sequence[Extent]) -> Iterator[tuple[bytes, memoryview | None]]:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Iterator[tuple[bytes, memoryview | None]]:
         for first in range(0, len(extents), SHARED_EXTENTS_MAX):
             yield encode(Shared(tuple(extents[first : first + SHARED_EXTENTS_MAX]))), None
 

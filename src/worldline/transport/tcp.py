@@ -8,51 +8,43 @@ is asked for and proven (`private_network`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import struct
 from ipaddress import ip_address
+from typing import Final, NamedTuple
 
-from worldline.errors import BadValue, LinkCut, Malformed, TimedOut, Unauthenticated
-from worldline.schema.layout import Extent
+from worldline.errors import BadValue, LinkCut, TimedOut, Unauthenticated
 from worldline.transport.handshake import admit_source, check_key, prove_to_target
 from worldline.transport.private_network import check_private
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
-from worldline.transport.stream import StreamLink, check_landing
-from worldline.transport.tls import TlsIdentity, TlsSocket
-from worldline.wire.records import Chunk, Record, encode
+from worldline.transport.spread import ANSWER_S, AnySocket, ChunkSource, ChunkTarget, Door, Spreading, stream_key
+from worldline.transport.stream import StreamLink
+from worldline.transport.tls import TlsIdentity
 
 LOOPBACK = "127.0.0.1"
-SOCKET_BUFFER_BYTES = 512 * 1024
-"""Larger ones only cost caches on loopback: 64 MiB doubled the CPU time."""
-USER_TIMEOUT_S = 30.0
+SOCKET_BUFFER_BYTES: Final = 512 * 1024
+"""Larger ones only cost caches where the peer is near: 64 MiB doubled the CPU time."""
+NEAR_RTT_US: Final = 1000
+USER_TIMEOUT_S: Final = 30.0
 """Sent bytes that the peer's system has not taken for so long mean that the link is cut."""
+CONGESTION: Final = b"cubic"
+"""The system's default may be bbr, which paces by itself."""
+_INFO_BYTES: Final = 104
+_INFO_RTT: Final = 68
+"""Of `struct tcp_info`: the smoothed round trip, in microseconds."""
 
 _ADDRESS = re.compile(r"(?:([a-z0-9-]{1,63})@)?([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,5})\Z")
 
 
-class ChunkCarrier:
-    """Each extent is one CHUNK record with the bytes behind it."""
+class Place(NamedTuple):
+    """Where a target listens; `host` is empty without TLS."""
 
-    def __init__(self, arena: ArenaBytes, *, is_target: bool) -> None:
-        self._arena = arena
-        self.is_target = is_target
-
-    def outgoing(self, extents: Sequence[Extent]) -> Iterator[tuple[bytes, memoryview | None]]:
-        for extent in extents:
-            yield encode(Chunk(extent)), self._arena.bytes_at(extent)
-
-    def landing(self, record: Record, receive_into: Callable[[memoryview], None]) -> Sequence[Extent]:
-        if not (self.is_target and isinstance(record, Chunk)):
-            raise Malformed(f"{type(record).__name__} is not a record for this side of a tcp link")
-        check_landing(record.extent, self._arena.capacity)
-        with self._arena.bytes_at(record.extent) as view:
-            receive_into(view)
-        return [record.extent]
-
-    def crossed(self, extents: Sequence[Extent]) -> int:
-        return sum(extent.nbytes for extent in extents)
+    host: str
+    ip: str
+    port: int
 
 
 class TcpTransport:
@@ -62,7 +54,12 @@ class TcpTransport:
     hands_over = False
 
     def __init__(
-        self, identity: TlsIdentity | None = None, address: str = LOOPBACK, *, fabric_private: bool = False
+        self,
+        identity: TlsIdentity | None = None,
+        address: str = LOOPBACK,
+        *,
+        fabric_private: bool = False,
+        spreading: Spreading = Spreading(),  # noqa: B008 - a frozen value
     ) -> None:
         """`address` is where targets listen. Raises `Unauthenticated` for one that others reach without an identity.
 
@@ -80,6 +77,7 @@ class TcpTransport:
                     f"others can reach {address}: without certificates a host listens on loopback alone"
                 )
             check_private(address)
+        self._spreading = spreading
         self._identity = identity
         self._address = address
         self._private = fabric_private and not found.is_loopback
@@ -89,6 +87,60 @@ class TcpTransport:
         if arena is None:
             raise ValueError("tcp needs an arena to receive into")
         own = arena
+
+        def to_link(peer: Admitted) -> Link:
+            carrier = ChunkTarget(own, lambda index: self._open_door(stream_key(key, index), own))
+            return StreamLink(_fitted(peer.sock), own, carrier, "tcp-target")
+
+        sock, place = self._bind()
+        return SocketListener(sock, place, lambda peer: self._admit(peer, key, own), to_link)
+
+    async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
+        check_key(key)
+        host, ip, port = self._parse(address)
+
+        async def dial(port: int, index: int) -> AnySocket:
+            return await self._dial(Place(host, ip, port), stream_key(key, index), ANSWER_S)
+
+        sock = await self._dial(Place(host, ip, port), key, deadline_s)
+        return StreamLink(sock, arena, ChunkSource(arena, dial, self._spreading), "tcp-source")
+
+    async def _dial(self, place: Place, key: bytes, deadline_s: float) -> AnySocket:
+        raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock: AnySocket = raw
+        try:
+            _tune(raw)
+            raw.setblocking(False)
+            async with asyncio.timeout(deadline_s):
+                await asyncio.get_running_loop().sock_connect(raw, (place.ip, place.port))
+                if self._identity is not None:
+                    sock = await self._identity.connect(raw, place.host)
+                await prove_to_target(sock, key)
+        except BaseException as error:
+            sock.close()
+            if isinstance(error, TimeoutError):
+                raise TimedOut(f"no link to {place.ip}:{place.port} within {deadline_s} s") from error
+            if isinstance(error, OSError):
+                raise LinkCut(f"no link to {place.ip}:{place.port}: {error.strerror or error}") from error
+            raise
+        return _fitted(sock)
+
+    async def _admit(self, peer: socket.socket, key: bytes, arena: ArenaBytes) -> Admitted:
+        proved = peer if self._identity is None else await self._identity.accept(peer)
+        try:
+            await admit_source(proved, key)
+        except BaseException:
+            proved.close()
+            raise
+        return Admitted(proved, arena, handed_over=False)
+
+    async def _open_door(self, key: bytes, arena: ArenaBytes) -> Door:
+        sock, place = self._bind()
+        port = int(sock.getsockname()[1])
+        return _StreamDoor(port, SocketListener(sock, place, lambda peer: self._admit(peer, key, arena), _socket_of))
+
+    def _bind(self) -> tuple[socket.socket, str]:
+        """A listening socket, and its place as sources are told it."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             _tune(sock)
@@ -98,49 +150,11 @@ class TcpTransport:
         except BaseException:
             sock.close()
             raise
-
-        async def admit(peer: socket.socket) -> Admitted:
-            proved = peer if self._identity is None else await self._identity.accept(peer)
-            try:
-                await admit_source(proved, key)
-            except BaseException:
-                proved.close()
-                raise
-            return Admitted(proved, own, handed_over=False)
-
-        def to_link(peer: Admitted) -> Link:
-            _tune(peer.sock)
-            return StreamLink(peer.sock, peer.arena, ChunkCarrier(peer.arena, is_target=True), "tcp-target")
-
         place = f"{self._address}:{sock.getsockname()[1]}"
-        return SocketListener(
-            sock, place if self._identity is None else f"{self._identity.host}@{place}", admit, to_link
-        )
+        return sock, place if self._identity is None else f"{self._identity.host}@{place}"
 
-    async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
-        check_key(key)
-        host, *endpoint = self._parse(address)
-        raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock: socket.socket | TlsSocket = raw
-        try:
-            _tune(raw)
-            raw.setblocking(False)
-            async with asyncio.timeout(deadline_s):
-                await asyncio.get_running_loop().sock_connect(raw, tuple(endpoint))
-                if self._identity is not None:
-                    sock = await self._identity.connect(raw, host)
-                await prove_to_target(sock, key)
-        except BaseException as error:
-            sock.close()
-            if isinstance(error, TimeoutError):
-                raise TimedOut(f"no link to {address} within {deadline_s} s") from error
-            if isinstance(error, OSError):
-                raise LinkCut(f"no link to {address}: {error.strerror or error}") from error
-            raise
-        return StreamLink(sock, arena, ChunkCarrier(arena, is_target=False), "tcp-source")
-
-    def _parse(self, address: str) -> tuple[str, str, int]:
-        """Host (empty without TLS), address and port. Raises `BadValue`."""
+    def _parse(self, address: str) -> Place:
+        """Raises `BadValue`."""
         match = _ADDRESS.match(address)
         secure = self._identity is not None
         wrong = match is None or not 0 < int(match[3]) < 65_536 or (match[1] is not None) != secure
@@ -148,11 +162,40 @@ class TcpTransport:
             form = "HOST@ADDRESS:PORT, with TLS," if secure else f"{LOOPBACK}:PORT"
             raise BadValue(f"a tcp link goes to {form} only, not to {address[:80]!r}", address=address[:80])
         assert match is not None
-        return match[1] or "", match[2], int(match[3])
+        return Place(match[1] or "", match[2], int(match[3]))
 
 
-def _tune(sock: socket.socket | TlsSocket) -> None:
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+class _StreamDoor:
+    """See `Door`."""
+
+    def __init__(self, port: int, listener: SocketListener[AnySocket]) -> None:
+        self.port = port
+        self._listener = listener
+
+    async def accept(self, deadline_s: float) -> AnySocket:
+        return await self._listener.accept(deadline_s)
+
+    async def close(self) -> None:
+        await self._listener.close()
+
+
+def _socket_of(peer: Admitted) -> AnySocket:
+    return _fitted(peer.sock)
+
+
+def _tune(sock: socket.socket) -> None:
+    """Before the handshake; a listening socket's go over to those it accepts."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(USER_TIMEOUT_S * 1000))
+    with contextlib.suppress(OSError):  # a system without it keeps its own
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION)
+
+
+def _fitted(sock: AnySocket) -> AnySocket:
+    """A connected socket with small buffers where the peer is near; on a long path the system's tuning knows better."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    (rtt_us,) = struct.unpack_from("=I", info, _INFO_RTT)
+    if rtt_us < NEAR_RTT_US:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    return sock

@@ -117,6 +117,9 @@ class TlsSocket:
                     wanted = select.POLLOUT
             self._poll(wanted, None)
 
+    def getsockopt(self, level: int, option: int, nbytes: int) -> bytes:
+        return self._sock.getsockopt(level, option, nbytes)
+
     def shutdown(self, how: int) -> None:
         """Below TLS: the other thread may still read what came, and wakes."""
         socket.socket.shutdown(self._sock, how)

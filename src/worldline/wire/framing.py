@@ -22,6 +22,8 @@ RECORD_BYTES_MAX = 32 * 1024 * 1024
 CHUNK_PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 DIGESTS_MAX = 1024 * 1024
 SHARED_EXTENTS_MAX = 65_536
+STREAMS_MAX = 8
+"""Beside the link's own."""
 UNKNOWN_BODY_BYTES_MAX = 64 * 1024
 """An optional record of a type this program does not know is skipped, up to this size."""
 
@@ -46,6 +48,10 @@ class RecordType(IntEnum):
     COPY = 10
     SHARED = 11
     ROWS = 12
+    SPREAD = 13
+    PIECE = 14
+    STREAMS = 15
+    DOORS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,13 @@ LIMITS: Mapping[int, Limit] = {
     RecordType.COPY: Limit(COPY_BODY_BYTES_MIN, COPY_BODY_BYTES_MAX),
     RecordType.SHARED: Limit(24, 8 + 16 * SHARED_EXTENTS_MAX),
     RecordType.ROWS: Limit(ROWS_BODY_BYTES_MIN, ROWS_BODY_BYTES_MAX),
+    RecordType.SPREAD: Limit(32, 32),
+    RecordType.PIECE: Limit(16, 16, CHUNK_PAYLOAD_BYTES_MAX),
+    RecordType.STREAMS: Limit(8, 8),
+    RecordType.DOORS: Limit(12, 8 + 4 * STREAMS_MAX),
 }
 _UNKNOWN = Limit(0, UNKNOWN_BODY_BYTES_MAX)
+_WITH_PAYLOAD = frozenset({RecordType.CHUNK, RecordType.PIECE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +129,8 @@ def _check(header: Header) -> None:
             type=header.type,
             payload_bytes=header.payload_bytes,
         )
-    if header.type == RecordType.CHUNK and header.payload_bytes == 0:
-        raise Malformed("a chunk has no payload")
+    if header.type in _WITH_PAYLOAD and header.payload_bytes == 0:
+        raise Malformed(f"a record of type {header.type} has no payload")
 
 
 def build_header(header: Header, sequence: int | None = None) -> bytes:

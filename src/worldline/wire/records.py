@@ -25,6 +25,17 @@ from worldline.wire.body import Body, Count, decode_json, encode_json
 from worldline.wire.framing import LIMITS, Frame, Header, RecordType, build_header, split_record
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
 from worldline.wire.rows import decode_copy, decode_rows, encode_copy, encode_rows
+from worldline.wire.spread import (
+    Doors,
+    Piece,
+    Spread,
+    Streams,
+    decode_doors,
+    decode_piece,
+    decode_spread,
+    decode_streams,
+    encode_link_record,
+)
 
 LEAF_DIGEST_BYTES = 16
 ROOT_BYTES = 32
@@ -173,14 +184,17 @@ Record: TypeAlias = (
     | Prepared
     | Refused
     | Abort
+    | Spread
+    | Piece
+    | Streams
+    | Doors
 )
 
 
 def encode(record: Record) -> bytes:
     """Header and body, as `Link.send` takes it. Raises `Malformed` for a value beyond the limits of the format."""
     body = _encode_body(record)
-    payload_bytes = record.extent.nbytes if isinstance(record, Chunk) else 0
-    return build_header(Header(record.TYPE, True, len(body), payload_bytes)) + body
+    return build_header(Header(record.TYPE, True, len(body), _payload_bytes(record))) + body
 
 
 def decode_record(data: bytes) -> Record | None:
@@ -197,10 +211,20 @@ def decode_frame(frame: Frame) -> Record | None:
         assert not frame.header.mandatory, "parse_header refuses these"
         return None
     record = decode(RecordType(frame.header.type), frame.body)
-    payload_bytes = record.extent.nbytes if isinstance(record, Chunk) else 0
+    payload_bytes = _payload_bytes(record)
     if payload_bytes != frame.header.payload_bytes:
         raise Malformed(f"a chunk of {payload_bytes} bytes announces a payload of {frame.header.payload_bytes}")
     return record
+
+
+def _payload_bytes(record: Record) -> int:
+    match record:
+        case Chunk(extent):
+            return extent.nbytes
+        case Piece():
+            return record.nbytes
+        case _:
+            return 0
 
 
 def decode(kind: RecordType, body: bytes) -> Record:
@@ -237,6 +261,8 @@ def _encode_body(record: Record) -> bytes:
             return _encode_seal(record)
         case Prepared():
             return _sized(record.root, ROOT_BYTES, "a root")
+        case Spread() | Piece() | Streams() | Doors():
+            return encode_link_record(record)
         case Refused() | Abort():
             return encode_json(_WhyBody(record.code, record.sentence), LIMITS[record.TYPE].body_bytes_max)
 
@@ -397,4 +423,8 @@ _DECODERS: Mapping[RecordType, Callable[[bytes], Record]] = {
     RecordType.PREPARED: lambda data: Prepared(_sized(data, ROOT_BYTES, "a root")),
     RecordType.REFUSED: _decode_refused,
     RecordType.ABORT: _decode_abort,
+    RecordType.SPREAD: decode_spread,
+    RecordType.PIECE: decode_piece,
+    RecordType.STREAMS: decode_streams,
+    RecordType.DOORS: decode_doors,
 }

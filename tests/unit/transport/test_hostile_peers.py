@@ -217,7 +217,7 @@ async def test_a_target_can_not_write_to_the_source(transport):
         record = encode(Shared((Extent(0, 1),)))
         with pytest.raises(ValueError, match="posted, not sent"):
             await pair.target.send(record)
-        pair.target._sock.sendall(frame(record))
+        pair.target._channel._sock.sendall(frame(record))
         assert isinstance(await ending(pair.source), Malformed)
         assert content(pair.source.arena) == before
 

@@ -21,6 +21,7 @@ from worldline.wire.records import (
     Seal,
     Shared,
 )
+from worldline.wire.spread import Doors, Piece, Spread, Streams
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -83,6 +84,10 @@ records = st.one_of(
     rows_records(),
     st.builds(Shared, st.lists(extents, min_size=1, max_size=5).map(tuple)),
     st.builds(RoundEnd, u32, u64),
+    st.builds(Spread, chunk_extents, u64, st.integers(4096, 64 * 1024 * 1024)),
+    st.builds(Piece, u64, u32, st.integers(1, 64 * 1024 * 1024)),
+    st.builds(Streams, st.integers(1, 8)),
+    st.builds(Doors, st.lists(st.integers(1, 65_535), min_size=1, max_size=8).map(tuple)),
     st.builds(
         Digests,
         u32,

@@ -36,6 +36,7 @@ from worldline.wire.records import (
     encode,
 )
 from worldline.wire.rows import ROWS_BYTES_MAX, SHIFTS_MAX
+from worldline.wire.spread import Doors, Piece, Spread, Streams
 
 MANIFEST_BYTES_MAX = LIMITS[RecordType.MANIFEST].body_bytes_max
 
@@ -93,6 +94,14 @@ GOLDEN = [
         0,
         bytes.fromhex("0010000000000000 0300000000000000 0500000000000000 02000000 00000000") + b"abcdef",
     ),
+    (
+        Spread(Extent(0x1000, 0x20), 3, 4096),
+        0,
+        bytes.fromhex("0010000000000000 2000000000000000 0300000000000000 00100000 00000000"),
+    ),
+    (Piece(3, 1, 0x20), 0x20, bytes.fromhex("0300000000000000 01000000 20000000")),
+    (Streams(2), 0, bytes.fromhex("02000000 00000000")),
+    (Doors((1, 65535)), 0, bytes.fromhex("02000000 00000000 01000000 ffff0000")),
     (RoundEnd(2, 0x0102030405), 0, bytes.fromhex("02000000 00000000 0504030201000000")),
     (
         Digests(2, (LeafDigest(Extent(0x1000, 0x20), b"0123456789abcdef"),)),
@@ -121,6 +130,10 @@ NUMBERS = {
     CopyRecord: 10,
     Shared: 11,
     RowsRecord: 12,
+    Spread: 13,
+    Piece: 14,
+    Streams: 15,
+    Doors: 16,
 }
 
 
