@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from worldline import __version__
 from worldline.cli.output import report_error
@@ -22,7 +23,6 @@ COMMANDS = {
     "list": "List the sessions.",
     "describe": "Show one session.",
     "hosts": "List the hosts.",
-    "worlds": "List the worlds that can be opened.",
     "faults": "List the faults that can be planted in a move or a park.",
     "prove": "Prove that moving changes nothing, against a twin that never moved.",
     "torture": "Break fleets in every known way, and count what must not happen.",
@@ -57,6 +57,20 @@ OPERATIONS = {
 }
 for _name, _help in OPERATIONS.items():
     app.command(f"worldline.cli.operate:{_name}", name=_name, help=_help)
+
+worlds = App(name="worlds", help="List the worlds that can be opened, or check one of your own.")
+worlds.command("worldline.cli.worlds:list_worlds", name="list")
+worlds.command("worldline.cli.worlds:check", name="check")
+
+
+@worlds.default
+def _list_worlds(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    from worldline.cli.worlds import list_worlds
+
+    return list_worlds(json=json)
+
+
+app.command(worlds)
 
 receipt = App(name="receipt", help="Receipts, checked offline.")
 receipt.command("worldline.cli.receipt:verify", name="verify")

@@ -76,6 +76,26 @@ class Seat:
         live = self.world.restore(change(rebuilt.tree), rebuilt.memory)
         return Seat(self.world, live, rebuilt.gatherer, self.block)
 
+    def aliases(self) -> set[frozenset[str]]:
+        """Groups of moved entries, each over one memory, that overlap in it."""
+        over: dict[int, list[str]] = {}
+        for path, leaf in self.leaves():
+            tensor = leaf.tensor if isinstance(leaf, Partial) else leaf
+            if isinstance(tensor, torch.Tensor) and tensor.nbytes:
+                over.setdefault(tensor.untyped_storage().data_ptr(), []).append(path)
+        return {frozenset(paths) for paths in over.values() if len(paths) > 1}
+
+    def resident(self) -> set[str]:
+        """Paths of the entries that lie in the session's arena."""
+        arena = self.gatherer.arena
+        start = np.frombuffer(arena.bytes_at(Extent(0, 1)), np.uint8).ctypes.data
+        found = set()
+        for path, leaf in walk(self.live.state()):
+            tensor = leaf.tensor if isinstance(leaf, Partial) else leaf
+            if isinstance(tensor, torch.Tensor) and start <= tensor.data_ptr() < start + arena.capacity:
+                found.add(path)
+        return found
+
     def leaves(self) -> Iterator[tuple[str, Leaf]]:
         """Every leaf of the state that is moved, with its path."""
         rules = Rules(self.live.rules)

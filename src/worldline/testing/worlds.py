@@ -9,7 +9,6 @@ real arenas; choose options that make a block cheap.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import torch
 from worldline.errors import BadValue, LayoutRefused
 from worldline.schema.inventory import Kind
 from worldline.snapshot.walk import Rules
+from worldline.testing.causes import Cause
+from worldline.testing.global_chance import global_state, seed_globals
 from worldline.testing.seats import Look, Seat, is_empty, left_out
 from worldline.testing.write_rules import broken, kept
 from worldline.worlds.protocol import World
@@ -34,6 +35,7 @@ class Finding:
     """One thing that is wrong, and how to mend it."""
 
     check: str
+    cause: Cause
     sentence: str
     remedy: str
 
@@ -59,6 +61,12 @@ class Trial:
     def open(self, seed: int = SEED) -> Seat:
         return Seat.open(self.world, seed, self.stack)
 
+    def equal_at_open(self) -> bool:
+        """Whether two sessions of one seed are equal before they have played. If not, `equal-seeds` tells it, and what
+        is seen by comparing two sessions proves nothing else.
+        """
+        return self.open().look().root == self.open().look().root
+
     def at_block(self, block: int) -> Seat:
         """A new session that has played so many blocks."""
         seat = self.open()
@@ -83,10 +91,18 @@ def check_world(world: World, blocks: int = 6, checks: Sequence[str] = (), entri
             try:
                 findings.extend(WORLD_CHECKS[name](trial))
             except LayoutRefused as error:
-                findings.append(Finding(name, error.sentence, "lay the state out without it; see worlds/protocol.py"))
+                findings.append(
+                    Finding(
+                        name, Cause.NOT_LAID_OUT, error.sentence, "lay the state out without it; see worlds/protocol.py"
+                    )
+                )
             except Exception as error:  # noqa: BLE001  # an adapter under test may raise anything; it is what is reported
-                findings.append(Finding(name, f"{type(error).__name__}: {error}", "the engine must not fail here"))
+                findings.append(Finding(name, Cause.ENGINE_FAILED, _told(error), "the engine must not fail here"))
     return findings
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _equal_seeds(trial: Trial) -> Iterator[Finding]:
@@ -98,10 +114,15 @@ def _equal_seeds(trial: Trial) -> Iterator[Finding]:
     for block, action in enumerate(trial.actions):
         a, b = one.look(), two.look()
         if a.root != b.root:
-            yield Finding("equal-seeds", f"after {block} blocks the states differ in {a.differences(b)}", remedy)
+            yield Finding(
+                "equal-seeds",
+                Cause.UNWRITTEN_MEMORY,
+                f"after {block} blocks the states differ in {a.differences(b)}",
+                remedy,
+            )
             return
         if one.step(action) != two.step(action):
-            yield Finding("equal-seeds", f"block {block + 1} shows different frames", remedy)
+            yield Finding("equal-seeds", Cause.UNWRITTEN_MEMORY, f"block {block + 1} shows different frames", remedy)
             return
 
 
@@ -111,26 +132,43 @@ def _seeds_differ(trial: Trial) -> Iterator[Finding]:
     if all(one.step(action) == two.step(action) for action in trial.actions):
         yield Finding(
             "seeds-differ",
+            Cause.SEED_IGNORED,
             f"seeds {SEED} and {SEED + 1} show the same {trial.blocks} blocks",
             "seed the session's generator in `open` and let it reach the frames",
         )
 
 
 def _restore(trial: Trial) -> Iterator[Finding]:
-    """A session restored in other memory goes on bit for bit, from the first boundary as from any."""
+    """A session restored in other memory goes on bit for bit, from the first boundary as from any. The first boundary
+    at which it does not is told.
+    """
     for cut in sorted({0, 1, trial.blocks // 2, trial.blocks - 1}):
         source = trial.at_block(cut)
         before = source.look()
         target = source.copy(trial.stack)
         after = target.look()
+        parted = source.aliases() - target.aliases()
+        if parted:
+            yield Finding(
+                "restore",
+                Cause.ALIAS_LOST,
+                f"restored at block {cut}, {' and '.join(map(repr, min(map(sorted, parted))))} are no longer over one"
+                " memory",
+                "in `restore`, bind each tensor of the tree as it is: none of them cloned, none made contiguous",
+            )
+            return
         if before.root != after.root:
             yield Finding(
                 "restore",
+                Cause.RESTORE_CHANGED,
                 f"restored at block {cut}, the state differs at once in {before.differences(after)}",
                 "in `restore`, bind or copy what the tree holds and draw nothing from its generators",
             )
-            continue
-        yield from _goes_on(source, target, trial.actions[cut:], cut)
+            return
+        parting = next(_goes_on(source, target, trial.actions[cut:], cut), None)
+        if parting is not None:
+            yield parting
+            return
 
 
 def _goes_on(source: Seat, target: Seat, actions: Sequence[int], cut: int) -> Iterator[Finding]:
@@ -141,9 +179,27 @@ def _goes_on(source: Seat, target: Seat, actions: Sequence[int], cut: int) -> It
             what = before.differences(after) or "nothing but the frames"
             yield Finding(
                 "restore",
+                Cause.LEFT_OUT,
                 f"restored at block {cut}, block {target.block} is another one; its state differs in {what}",
                 "`state()` must hold all that the next block reads, also what lives on the module, and tensors over one"
                 " storage must be used as such after `restore`",
+            )
+            return
+
+
+def _pointers(trial: Trial) -> Iterator[Finding]:
+    """What was allocated from the session's memory stays where it is."""
+    seat = trial.open()
+    given = seat.resident()
+    for action in trial.actions:
+        seat.step(action)
+        moved = sorted(given - seat.resident())
+        if moved:
+            yield Finding(
+                "pointers",
+                Cause.POINTER_MOVED,
+                f"{moved[0]!r} was allocated from the session's memory, and block {seat.block} bound it elsewhere",
+                "write into it (`copy_`, slices), or allocate it as an ordinary tensor and declare `Realloc`",
             )
             return
 
@@ -165,6 +221,7 @@ def _nothing_left_out(trial: Trial) -> Iterator[Finding]:
             ):
                 yield Finding(
                     "nothing-left-out",
+                    Cause.IDLE_ENTRY,
                     f"without {path!r} the next {len(expected)} blocks are the same",
                     "what can be rebuilt is DERIVED, what is read much later HORIZON; what is never read is not state",
                 )
@@ -182,40 +239,46 @@ def _private_chance(trial: Trial) -> Iterator[Finding]:
     """The process's random generators are neither read nor written, by any verb."""
     remedy = "give the session a generator of its own, pass it to every draw, and fork the global one around libraries"
     expected = trial.open()
-    _seed_globals(1)
-    before = _globals()
+    seed_globals(1)
+    before = global_state()
     seat = trial.open()
     for block, action in enumerate(trial.actions):
-        if block == trial.blocks // 2:
+        halfway = block == trial.blocks // 2
+        if halfway:
             seat = seat.copy(trial.stack)
-        if _globals() != before:
-            yield Finding("private-chance", "`open` or `restore` wrote the process's random state", remedy)
+        if global_state() != before:
+            sentence = "`open` or `restore` wrote the process's random state"
+            yield Finding("private-chance", Cause.GLOBAL_CHANCE, sentence, remedy)
             return
         shown = seat.step(action)
-        if _globals() != before:
-            yield Finding("private-chance", f"block {block + 1} wrote the process's random state", remedy)
+        if global_state() != before:
+            sentence = f"block {block + 1} wrote the process's random state"
+            yield Finding("private-chance", Cause.GLOBAL_CHANCE, sentence, remedy)
             return
-        _seed_globals(1000 + block)
+        seed_globals(1000 + block)
+        if halfway:
+            expected = expected.copy(trial.stack)
         if shown != expected.step(action):
-            yield Finding("private-chance", f"block {block + 1} depends on the process's random state", remedy)
+            if _alike_under_one_chance(trial):
+                sentence = f"block {block + 1} depends on the process's random state"
+                yield Finding("private-chance", Cause.GLOBAL_CHANCE, sentence, remedy)
             return
-        _seed_globals(block + 2)
-        before = _globals()
+        seed_globals(block + 2)
+        before = global_state()
 
 
-def _seed_globals(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-
-
-def _globals() -> tuple[bytes, str, int]:
-    return torch.get_rng_state().numpy().tobytes(), _numpy_state(), hash(random.getstate())
-
-
-def _numpy_state() -> str:
-    state = np.random.get_state(legacy=False)
-    return repr((state["state"]["pos"], state["state"]["key"].tolist(), state["has_gauss"]))
+def _alike_under_one_chance(trial: Trial) -> bool:
+    """Whether two sessions are equal as long as each step finds the global generators in the same state."""
+    one, two = trial.open(), trial.open()
+    for block, action in enumerate(trial.actions):
+        if block == trial.blocks // 2:
+            one, two = one.copy(trial.stack), two.copy(trial.stack)
+        seed_globals(block)
+        shown = one.step(action)
+        seed_globals(block)
+        if two.step(action) != shown:
+            return False
+    return True
 
 
 def _looking_changes_nothing(trial: Trial) -> Iterator[Finding]:
@@ -225,13 +288,17 @@ def _looking_changes_nothing(trial: Trial) -> Iterator[Finding]:
         if seen.look().root != seen.look().root:
             yield Finding(
                 "looking",
+                Cause.LOOKING_WRITES,
                 f"after {block} blocks two looks at the state differ",
                 "`state()` must not change or draw anything",
             )
             return
-        if seen.step(action) != unseen.step(action):
+        if seen.step(action) != unseen.step(action) and trial.equal_at_open():
             yield Finding(
-                "looking", f"block {block + 1} depends on whether the state was read", "`state()` must have no effect"
+                "looking",
+                Cause.LOOKING_WRITES,
+                f"block {block + 1} depends on whether the state was read",
+                "`state()` must have no effect",
             )
             return
 
@@ -253,6 +320,7 @@ def _write_rules(trial: Trial) -> Iterator[Finding]:
                 accused.add(path)
                 yield Finding(
                     "write-rules",
+                    Cause.UNDECLARED_WRITE,
                     f"{path!r} {what} in block {seat.block}; its rule is {rules.of(path).write}",
                     "declare how it is really written; `Free` promises nothing",
                 )
@@ -268,14 +336,21 @@ def _changed(before: Leaf, after: Leaf) -> bool:
 
 def _sessions_apart(trial: Trial) -> Iterator[Finding]:
     """Two sessions of one world, stepped in turn, are what each is alone."""
+    if not trial.equal_at_open():
+        return
     alone = trial.open()
-    frames = [alone.step(action) for action in trial.actions]
+    frames = []
+    for block, action in enumerate(trial.actions):
+        seed_globals(block)  # what two sessions share by the global generators is another check's to find
+        frames.append(alone.step(action))
     one, two = trial.open(), trial.open(SEED + 1)
     for block, action in enumerate(trial.actions):
         two.step(trial.actions[-1 - block])
+        seed_globals(block)
         if one.step(action) != frames[block]:
             yield Finding(
                 "sessions-apart",
+                Cause.SHARED_STATE,
                 f"block {block + 1} is another one where a second session plays on the same world",
                 "state on the module is a session's: keep it there and put it in place for each step, under a lock",
             )
@@ -292,6 +367,7 @@ def _within_bound(trial: Trial) -> Iterator[Finding]:
     if largest > trial.world.state_bytes_max:
         yield Finding(
             "within-bound",
+            Cause.BOUND_EXCEEDED,
             f"the state took {largest} bytes, more than state_bytes_max = {trial.world.state_bytes_max}",
             "state_bytes_max must bound every state a session can come to: arenas are made by it",
         )
@@ -306,7 +382,10 @@ def _readout(trial: Trial) -> Iterator[Finding]:
     fits = first.shape == image if declared.kind == "image" else first.ndim == 1
     if first.dtype != np.uint8 or not fits:
         yield Finding(
-            "readout", f"a block is {first.dtype} {first.shape}, not as declared: {declared}", "make them agree"
+            "readout",
+            Cause.READOUT_WRONG,
+            f"a block is {first.dtype} {first.shape}, not as declared: {declared}",
+            "make them agree",
         )
         return
     for action in trial.actions[1:]:
@@ -315,7 +394,10 @@ def _readout(trial: Trial) -> Iterator[Finding]:
             frames.tobytes().decode()
     if not np.array_equal(first, copy):
         yield Finding(
-            "readout", "a later block wrote over the first one's frames", "return an array of the block's own"
+            "readout",
+            Cause.READOUT_WRONG,
+            "a later block wrote over the first one's frames",
+            "return an array of the block's own",
         )
 
 
@@ -329,11 +411,18 @@ def _wrong_actions(trial: Trial) -> Iterator[Finding]:
     except BadValue:
         after = seat.look()
         if before.root != after.root:
-            yield Finding("wrong-actions", f"a refused action changed {before.differences(after)}", remedy)
+            yield Finding(
+                "wrong-actions", Cause.ACTION_TAKEN, f"a refused action changed {before.differences(after)}", remedy
+            )
     except Exception as error:  # noqa: BLE001  # any other error is the finding
-        yield Finding("wrong-actions", f"action {NO_ACTION} raised {type(error).__name__}, not BadValue", remedy)
+        yield Finding(
+            "wrong-actions",
+            Cause.ACTION_TAKEN,
+            f"action {NO_ACTION} raised {type(error).__name__}, not BadValue",
+            remedy,
+        )
     else:
-        yield Finding("wrong-actions", f"action {NO_ACTION} was taken", remedy)
+        yield Finding("wrong-actions", Cause.ACTION_TAKEN, f"action {NO_ACTION} was taken", remedy)
 
 
 def _facts(trial: Trial) -> Iterator[Finding]:
@@ -341,9 +430,14 @@ def _facts(trial: Trial) -> Iterator[Finding]:
     facts = trial.world.facts()
     strangers = [name for name, value in facts.items() if not isinstance(value, str)]  # type: ignore[redundant-expr]
     if strangers:
-        yield Finding("facts", f"the fact {strangers[0]!r} is not text", "write each fact as text")
+        yield Finding("facts", Cause.FACTS_WRONG, f"the fact {strangers[0]!r} is not text", "write each fact as text")
     if not any("weights" in name for name in facts) or dict(trial.world.facts()) != dict(facts):
-        yield Finding("facts", "no fact names the weights, or facts change", "give a digest of the weights, taken once")
+        yield Finding(
+            "facts",
+            Cause.FACTS_WRONG,
+            "no fact names the weights, or facts change",
+            "give a digest of the weights, taken once",
+        )
 
 
 WORLD_CHECKS: Mapping[str, Check] = {
@@ -352,6 +446,7 @@ WORLD_CHECKS: Mapping[str, Check] = {
     "restore": _restore,
     "nothing-left-out": _nothing_left_out,
     "private-chance": _private_chance,
+    "pointers": _pointers,
     "looking": _looking_changes_nothing,
     "write-rules": _write_rules,
     "sessions-apart": _sessions_apart,
