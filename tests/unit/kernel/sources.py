@@ -12,6 +12,7 @@ import worldline.kernel
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(worldline.kernel.__file__).parents[1]
+SOURCE = PACKAGE / "kernel"
 COMPILER = shutil.which("cc")
 
 
