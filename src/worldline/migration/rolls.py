@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import eq
 from typing import assert_never
 
 from worldline.migration.grains import GRAINS_MAX, NEW, Moved, SegmentFacts, SegmentPlan, Step, Tensor, plan_segment
@@ -43,7 +42,7 @@ class Version:
     """An earlier cut, as far as leaves go: what the source digested then, in the order of the leaves."""
 
     block: int
-    digests: Sequence[bytes]
+    digests: Sequence[bytes | None]
 
 
 def moved_by_rule(rule: WriteRule, view: View, blocks: int) -> Moved | None:
@@ -68,14 +67,14 @@ class Present:
 
     manifest: Manifest
     leaves: Sequence[Extent]
-    digests: Sequence[bytes]
+    digests: Sequence[bytes | None]
+    """None for a leaf that was not read: it is taken to differ."""
     reported: Sequence[bytes | None]
     """By leaf: what the target read there last."""
 
     def dirty(self) -> list[int]:
         """Numbers of the leaves that the target is not known to have."""
-        pairs = zip(self.digests, self.reported, strict=True)
-        return [index for index, (digest, reported) in enumerate(pairs) if digest != reported]
+        return [index for index, same in enumerate(_equal(self.digests, self.reported)) if not same]
 
 
 def plan_whole(present: Present) -> Residual:
@@ -92,8 +91,6 @@ class Known:
     """Earlier cuts whose leaves lay where the present ones do."""
     found: Mapping[tuple[int, int], Moved] = field(default_factory=dict)
     """Rows found by content, by block of a version and number of a view."""
-    distrusted: frozenset[str] = frozenset()
-    """Segments whose rows did not move as they were said to."""
 
 
 def plan_rows(present: Present, known: Known, rows_bytes: int) -> Residual:
@@ -133,19 +130,20 @@ class _Part:
         """Counted from the segment's first leaf."""
         return [index for index, same in enumerate(self.agree(self.present.digests)) if not same]
 
-    def agree(self, digests: Sequence[bytes]) -> bytes:
+    def agree(self, digests: Sequence[bytes | None]) -> bytes:
         """By leaf, 1 where the target has what was digested."""
         return _equal(digests[self.span], self.present.reported[self.span])
 
 
 def _equal(some: Sequence[bytes | None], others: Sequence[bytes | None]) -> bytes:
-    return bytes(map(eq, some, others))
+    """None is what nobody read, and equal to nothing."""
+    return bytes(one is not None and one == other for one, other in zip(some, others, strict=True))
 
 
 def _plan(part: _Part, known: Known, rows_bytes: int) -> SegmentPlan | None:
     present, segment = part.present, part.segment
     earlier = [version for version in known.versions if version.block < present.manifest.block]
-    if not earlier or segment.name in known.distrusted:
+    if not earlier:
         return None
     held = {version.block: part.agree(version.digests) for version in earlier}
     version = max(earlier, key=lambda version: (sum(held[version.block]), version.block))

@@ -27,7 +27,9 @@ from worldline.errors import (
 )
 from worldline.migration.attempt import Attempt
 from worldline.migration.leaves import Ground, check_placed
+from worldline.migration.puts import Puts
 from worldline.migration.rounds import Limits
+from worldline.migration.steps import written_span
 from worldline.migration.story import Story
 from worldline.migration.target_words import (
     TRANSITIONS,
@@ -37,6 +39,7 @@ from worldline.migration.target_words import (
     CloseLink,
     Command,
     ComputeRoot,
+    CopyIn,
     Deadline,
     Digest,
     Discard,
@@ -52,12 +55,16 @@ from worldline.migration.target_words import (
     ManifestIn,
     Phase,
     Prepared,
+    Put,
+    PutDone,
     RootComputed,
     RoundEndIn,
+    RowsIn,
     SealIn,
     SendRecord,
     StopReceiving,
 )
+from worldline.schema.rows import Copy
 from worldline.units import format_bytes
 from worldline.wire import records, spread
 
@@ -69,6 +76,7 @@ class _Round:
     number: int
     nbytes: int = 0
     leaves: set[int] = field(default_factory=set)
+    puts: Puts = field(default_factory=Puts)
     ended: bool = False
     """Its end came; the source waits for what the lanes read."""
 
@@ -145,6 +153,9 @@ class TargetMachine:
         event: LinkUp
         | HelloIn
         | ManifestIn
+        | CopyIn
+        | RowsIn
+        | PutDone
         | RoundEndIn
         | SealIn
         | AbortIn
@@ -167,6 +178,10 @@ class TargetMachine:
                 return self._manifest(event, now_s)
             case LandedIn():
                 return self._landed(event)
+            case CopyIn() | RowsIn():
+                return self._rows(event)
+            case PutDone():
+                return self._put_done(event)
             case RoundEndIn():
                 return self._round_end(event, now_s)
             case LaneDone():
@@ -215,7 +230,7 @@ class TargetMachine:
         self._expect_receiving("a manifest")
         if event.generation != self._generation + 1:
             raise Malformed(f"manifest {event.generation} came where {self._generation + 1} was due")
-        if self._round.nbytes:
+        if self._round.leaves:
             raise Malformed("a manifest in the middle of a round")
         check_placed(event.manifest, self._capacity, self._limits.leaves_max)
         self._generation = event.generation
@@ -227,11 +242,7 @@ class TargetMachine:
         return []
 
     def _landed(self, event: LandedIn) -> list[Command]:
-        ground = self._expect_receiving("bytes")
-        if ground is None:
-            raise Malformed("bytes before a manifest")
-        if self._round.ended:
-            raise Malformed("bytes of the next round before this one was digested")
+        ground = self._expect_round("bytes")
         whole, covered = ground.land(event.extent)
         if covered != event.extent.nbytes:
             raise Malformed("bytes outside the state's leaves", offset=event.extent.offset, nbytes=event.extent.nbytes)
@@ -239,6 +250,37 @@ class TargetMachine:
         self._round.leaves.update(ground.leaves.touched(event.extent))
         self._bytes_landed += covered
         return self._digest(ground, whole)
+
+    def _rows(self, event: CopyIn | RowsIn) -> list[Command]:
+        """Rows are not there yet: they are put in their place beside the path on which chunks land, in their order."""
+        ground = self._expect_round("rows")
+        if self._hands_over:
+            raise Malformed("rows for an arena that was handed over")
+        step = event.copy if isinstance(event, CopyIn) else event.runs
+        span = written_span(step, ground.manifest)
+        leaves = set(ground.leaves.touched(span))
+        self._tickets += 1
+        self._round.puts.order(self._tickets, step, leaves)
+        _, covered = ground.land(span)
+        if covered != span.nbytes:
+            raise Malformed("rows outside the state's leaves", offset=span.offset, nbytes=span.nbytes)
+        nbytes = 0 if isinstance(step, Copy) else step.nbytes
+        self._round.nbytes += nbytes
+        self._round.leaves |= leaves
+        self._bytes_landed += nbytes
+        return [Put(self._tickets, ground.manifest, event)]
+
+    def _put_done(self, event: PutDone) -> list[Command]:
+        ground = self._ground
+        assert ground is not None, "rows follow a manifest"
+        puts = self._round.puts
+        written, ready = puts.done(event.ticket)
+        for index in written:  # whoever read them since they were ordered read what lies there no more
+            ground.forget(index)
+        commands = self._digest(ground, ready)
+        if puts.pending or not self._round.ended:
+            return commands
+        return commands + (self._read_rest(ground) if self._seal is None else self._verify(ground))
 
     def _digest(self, ground: Ground, indices: list[int]) -> list[Command]:
         if not indices:
@@ -257,13 +299,20 @@ class TargetMachine:
                 announced_bytes=event.nbytes,
             )
         self._round.ended = True
+        self._round.puts.close()
         self._story.tell(now_s, f"round {event.round} landed: {format_bytes(event.nbytes)}")
+        return self._read_rest(ground)
+
+    def _read_rest(self, ground: Ground) -> list[Command]:
+        """Digests what of the round nobody has read, once all of it is in place."""
+        if self._round.puts.pending:
+            return []
         missing = [index for index in ground.missing() if index in self._round.leaves]
         return self._digest(ground, missing) or self._answer_round(ground)
 
     def _answer_round(self, ground: Ground) -> list[Command]:
         """Tells the source what lies here, once the lanes have read all of the round."""
-        if not self._round.ended or ground.waiting:
+        if not self._round.ended or ground.waiting or self._round.puts.pending:
             return []
         leaves = tuple(records.LeafDigest(extent, digest) for extent, digest in ground.read(self._round.leaves))
         number = self._round.number
@@ -275,6 +324,14 @@ class TargetMachine:
         assert ground is not None, "lanes read leaves of a manifest"
         ground.settle(event.ticket, event.items)
         return self._complete(ground) if self._seal is not None else self._answer_round(ground)
+
+    def _expect_round(self, what: str) -> Ground:
+        ground = self._expect_receiving(what)
+        if ground is None:
+            raise Malformed(f"{what} before a manifest")
+        if self._round.ended:
+            raise Malformed(f"{what} of the next round before this one was digested")
+        return ground
 
     def _expect_receiving(self, what: str) -> Ground | None:
         if self.phase is Phase.WAITING:
@@ -289,7 +346,7 @@ class TargetMachine:
         ground = self._expect_receiving("a seal")
         if ground is None or event.generation != self._generation or self._generation == 0:
             raise Malformed(f"a seal of manifest {event.generation}, and the latest is {self._generation}")
-        if self._round.nbytes and not self._round.ended:
+        if self._round.leaves and not self._round.ended:
             raise Malformed("a seal in the middle of a round")
         if (event.block, event.leaf_count) != (ground.manifest.block, len(ground.leaves)):
             raise Malformed(
@@ -302,10 +359,16 @@ class TargetMachine:
             for index in range(len(ground.leaves)):
                 if index not in ground.fresh:
                     ground.forget(index)
-        return [StopReceiving(), *(self._digest(ground, ground.missing()) or self._complete(ground))]
+        return [StopReceiving(), *self._verify(ground)]
+
+    def _verify(self, ground: Ground) -> list[Command]:
+        """Reads what nobody has read, once everything is in place."""
+        if self._round.puts.pending:
+            return []
+        return self._digest(ground, ground.missing()) or self._complete(ground)
 
     def _complete(self, ground: Ground) -> list[Command]:
-        if ground.waiting:
+        if ground.waiting or self._round.puts.pending:
             return []
         digests = tuple(digest for digest in ground.digests if digest is not None)
         if len(digests) != len(ground.leaves):
@@ -389,8 +452,10 @@ def event_of(record: records.Record) -> Event:
             return SealIn(record.root, record.layout, record.block, record.number, record.leaf_count, record.generation)
         case records.Abort(code, sentence):
             return AbortIn(code, sentence)
-        case records.CopyRecord() | records.RowsRecord():
-            raise Malformed(f"a {record.TYPE.name} record, and this target takes none")
+        case records.CopyRecord(copy):
+            return CopyIn(copy)
+        case records.RowsRecord(runs, data):
+            return RowsIn(runs, data)
         case records.Digests() | records.Prepared() | records.Refused():
             raise Malformed(f"a {record.TYPE.name} record from a source")
         case records.Chunk() | records.Shared() | spread.Spread() | spread.Piece() | spread.Streams() | spread.Doors():

@@ -12,6 +12,7 @@ from worldline.migration.attempt import Attempt
 from worldline.migration.story import Table
 from worldline.schema.ids import Epoch
 from worldline.schema.layout import Extent, Manifest
+from worldline.schema.rows import Copy, Runs
 from worldline.wire import records
 
 
@@ -51,6 +52,26 @@ class ManifestIn:
 
     generation: int
     manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class CopyIn:
+    copy: Copy
+
+
+@dataclass(frozen=True, slots=True)
+class RowsIn:
+    """Rows and their bytes, not yet in the arena."""
+
+    runs: Runs
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class PutDone:
+    """`Put` of the same ticket has ended."""
+
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +151,9 @@ Event: TypeAlias = (
     LinkUp
     | HelloIn
     | ManifestIn
+    | CopyIn
+    | RowsIn
+    | PutDone
     | RoundEndIn
     | SealIn
     | AbortIn
@@ -153,6 +177,17 @@ class Digest:
 
     ticket: int
     extents: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Put these rows in their place in the arena, after all that were ordered before; answer `PutDone` with the same
+    ticket. `step` is within `manifest`.
+    """
+
+    ticket: int
+    manifest: Manifest
+    step: CopyIn | RowsIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +253,22 @@ class CloseLink:
 
 
 Command: TypeAlias = (
-    Digest | SendRecord | ComputeRoot | Prepared | Failed | Install | Discard | StopReceiving | CloseLink
+    Digest | Put | SendRecord | ComputeRoot | Prepared | Failed | Install | Discard | StopReceiving | CloseLink
 )
 
 
 # ---- which event may lead where
 
 _ANY = (Phase.DISCARDED,)
-_RECORDS = (HelloIn, ManifestIn, RoundEndIn, SealIn, AbortIn)
+_RECORDS = (HelloIn, ManifestIn, CopyIn, RowsIn, RoundEndIn, SealIn, AbortIn)
 
 TRANSITIONS: Table[Phase] = {
     Phase.WAITING: {
         LinkUp: (Phase.WAITING,),
         HelloIn: (Phase.RECEIVING, Phase.DISCARDED),
         ManifestIn: _ANY,
+        CopyIn: _ANY,
+        RowsIn: _ANY,
         RoundEndIn: _ANY,
         SealIn: _ANY,
         LandedIn: _ANY,
@@ -244,6 +281,9 @@ TRANSITIONS: Table[Phase] = {
     Phase.RECEIVING: {
         HelloIn: _ANY,
         ManifestIn: (Phase.RECEIVING, Phase.DISCARDED),
+        CopyIn: (Phase.RECEIVING, Phase.DISCARDED),
+        RowsIn: (Phase.RECEIVING, Phase.DISCARDED),
+        PutDone: (Phase.RECEIVING, Phase.DISCARDED),
         RoundEndIn: (Phase.RECEIVING, Phase.DISCARDED),
         SealIn: (Phase.VERIFYING, Phase.DISCARDED),
         LandedIn: (Phase.RECEIVING, Phase.DISCARDED),
@@ -257,6 +297,7 @@ TRANSITIONS: Table[Phase] = {
     Phase.VERIFYING: {
         **dict.fromkeys(_RECORDS, _ANY),
         LandedIn: _ANY,
+        PutDone: (Phase.VERIFYING, Phase.DISCARDED),
         LaneDone: (Phase.VERIFYING, Phase.DISCARDED),
         RootComputed: (Phase.PREPARED, Phase.DISCARDED),
         LinkLost: (Phase.VERIFYING,),
@@ -267,11 +308,11 @@ TRANSITIONS: Table[Phase] = {
     Phase.PREPARED: {
         ActivateIn: (Phase.ACTIVE,),
         DiscardIn: _ANY,
-        **dict.fromkeys((*_RECORDS, LandedIn, LaneDone, LinkLost, Abort, Deadline), (Phase.PREPARED,)),
+        **dict.fromkeys((*_RECORDS, LandedIn, PutDone, LaneDone, LinkLost, Abort, Deadline), (Phase.PREPARED,)),
     },
     Phase.ACTIVE: dict.fromkeys((ActivateIn, LaneDone, LinkLost, Abort, Deadline), (Phase.ACTIVE,)),
     Phase.DISCARDED: dict.fromkeys(
-        (LinkUp, *_RECORDS, LandedIn, LaneDone, RootComputed, LinkLost, Abort, DiscardIn, Deadline), _ANY
+        (LinkUp, *_RECORDS, LandedIn, PutDone, LaneDone, RootComputed, LinkLost, Abort, DiscardIn, Deadline), _ANY
     ),
 }
 """An active target takes no `DiscardIn`, and a discarded one no `ActivateIn`: the record can't say so."""

@@ -36,6 +36,7 @@ from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.layout import Extent
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
+from worldline.snapshot.rows import copy_rows, write_runs
 from worldline.transport.protocol import Link, Listener, RecordIn
 from worldline.verify.digests import layout_digest, root
 from worldline.verify.lanes import Lanes
@@ -44,6 +45,8 @@ from worldline.verify.signing import SigningKey
 from worldline.wire import records
 
 KILLED_BY_FAULT = 70
+ROWS_WAITING_MAX = 16
+"""Records of rows in memory that are not yet in their place."""
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +99,8 @@ class TargetAttempt:
         self._hosted: asyncio.Future[HostedSession] = asyncio.get_running_loop().create_future()
         self._work = SideWork(self._work_failed)
         self._receiving: asyncio.Task[None] | None = None
+        self._putting = asyncio.Lock()
+        self._rows_room = asyncio.Semaphore(ROWS_WAITING_MAX)
         self._task = asyncio.create_task(self._drive(), name=f"target-{order.move}")
 
     @property
@@ -161,6 +166,8 @@ class TargetAttempt:
         match command:
             case words.Digest(ticket, extents):
                 self._work.spawn(self._digest(ticket, extents))
+            case words.Put():
+                self._work.spawn(self._put(command))
             case words.SendRecord(record):
                 if self._outbox is not None:
                     self._outbox.put_record(records.encode(record))
@@ -209,6 +216,8 @@ class TargetAttempt:
             self._events.put_nowait(words.LandedIn(event.extent))
             return
         record = records.decode_record(event.data)
+        if isinstance(record, records.RowsRecord | records.CopyRecord):
+            await self._rows_room.acquire()  # what waits to be put in place is bounded, and holds the source back
         if isinstance(record, records.Seal):
             self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:
@@ -224,6 +233,22 @@ class TargetAttempt:
         assert self._arena is not None, "leaves lie in an arena"
         digests = await self._tools.lanes.digests(self._arena, extents)
         self._events.put_nowait(words.LaneDone(ticket, tuple(zip(extents, digests, strict=True))))
+
+    async def _put(self, put: words.Put) -> None:
+        """One step at a time, in the order of their tickets: a lock serves those that wait in their order."""
+        arena = self._arena
+        assert arena is not None, "rows lie in an arena"
+        async with self._putting:
+            if self._machine.phase is not words.Phase.DISCARDED:
+                match put.step:
+                    case words.CopyIn(copy):
+                        await asyncio.to_thread(copy_rows, arena, put.manifest, copy)
+                    case words.RowsIn(runs, data):
+                        await asyncio.to_thread(write_runs, arena, runs, data)
+                    case _:
+                        assert_never(put.step)
+            self._rows_room.release()
+            self._events.put_nowait(words.PutDone(put.ticket))
 
     async def _stop_receiving(self) -> None:
         if self._receiving is not None:

@@ -21,6 +21,7 @@ from worldline.schema.contract import Tier
 from worldline.schema.ids import HostId, ReceiptId
 from worldline.schema.layout import Extent
 from worldline.schema.receipt import Receipt
+from worldline.snapshot.rows import copy_rows, write_runs
 from worldline.testing.simulated_session import CAPACITY, LAYOUT, LIMITS, SEGMENTS, Arena, Engine, manifest_at
 from worldline.verify.digests import layout_digest, leaf_digests, root
 from worldline.wire import records
@@ -231,6 +232,9 @@ class TargetRun:
         match command:
             case target.Digest(ticket, extents):
                 host.after(host.sim.rng.uniform(0.0005, 0.006), lambda: self._digest(ticket, extents))
+            case target.Put():
+                delay_s = host.timeline.in_order((self, "put"), host.sim.rng.uniform(0.0002, 0.003))
+                host.after(delay_s, lambda: self._put(command))
             case target.SendRecord(record):
                 if self.link is not None:
                     self.link.send(self.link.at_source, record)
@@ -255,6 +259,17 @@ class TargetRun:
                 self.fenced = True
             case _:
                 assert_never(command)
+
+    def _put(self, put: target.Put) -> None:
+        if not self.over:
+            match put.step:
+                case target.CopyIn(copy):
+                    copy_rows(self.arena, put.manifest, copy)
+                case target.RowsIn(runs, data):
+                    write_runs(self.arena, runs, data)
+                case _:
+                    assert_never(put.step)
+        self.feed(target.PutDone(put.ticket))
 
     def _digest(self, ticket: int, extents: tuple[Extent, ...]) -> None:
         digests = leaf_digests(self.arena, extents)
