@@ -77,7 +77,7 @@ def record_flush() -> None:
 
 def receipt_check() -> None:
     """The controller believes any receipt."""
-    handoff.Handoff._contradiction = lambda self, receipt: None
+    handoff.contradiction = lambda order, sealed, receipt: None
 
 
 def sealed_silence() -> None:

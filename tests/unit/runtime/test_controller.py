@@ -12,6 +12,7 @@ from worldline.errors import (
     BadValue,
     ControllerGone,
     Corrupt,
+    HostGone,
     Internal,
     KeyReused,
     MoveInProgress,
@@ -49,6 +50,30 @@ CONTRACT = Contract(pause_bound_s=20.0, completion_deadline_s=60.0)
 Told = wire.SessionChanged | wire.MoveChanged | wire.HostChanged
 
 
+class Reborn:
+    """A host that ends as it is told to activate something: another one answers in its name, and knows nothing."""
+
+    def __init__(self, make_host):
+        self._make_host = make_host
+        self._host = make_host()
+
+    @property
+    def sessions(self):
+        return self._host.sessions
+
+    async def handle(self, peer, message):
+        if isinstance(message, wire.Activate):
+            await self._host.close()
+            self._host = self._make_host()
+        return await self._host.handle(peer, message)
+
+    async def closed(self, peer):
+        await self._host.closed(peer)
+
+    async def close(self):
+        await self._host.close()
+
+
 class Hall:
     """A controller, its record and hosts in one process, and one client of the controller."""
 
@@ -60,10 +85,14 @@ class Hall:
         self.client = None
         self.controller = None
 
-    async def start_host(self, name, memory_bytes=MEMORY_BYTES):
+    async def start_host(self, name, memory_bytes=MEMORY_BYTES, reborn=False):
         image_dir = make_run_dir(self.run_dir / "images")
         config = HostConfig(name, memory_bytes, image_dir, allow_faults=True)
-        host = Host(config, {kind: open_transport(kind) for kind in ("shm", "tcp")}, SystemClock())
+
+        def made():
+            return Host(config, {kind: open_transport(kind) for kind in ("shm", "tcp")}, SystemClock())
+
+        host = Reborn(made) if reborn else made()
         server = await serve(host_socket(self.run_dir, name), ToHost, host.handle, host.closed)
         self.hosts[name] = (host, server)
 
@@ -115,6 +144,11 @@ class Hall:
 
     async def describe(self, session):
         return await self.ask(wire.GetSession(session), Session)
+
+    def epochs_told(self, session):
+        """What a subscriber was told of the session's owners since the controller began."""
+        told = [told.session for told in self.told if isinstance(told, wire.SessionChanged)]
+        return {row.epoch for row in told if row.id == session}
 
     def holders(self, session):
         return [name for name, (host, _) in sorted(self.hosts.items()) if session in host.sessions]
@@ -295,6 +329,39 @@ async def test_a_damaged_image_is_refused_and_the_session_stays_parked(hall):
     assert (await hall.ask(wire.ResumeRequest(row.id, "b"), Session)).status == "running"
 
 
+async def test_a_target_that_ends_before_it_plays_is_never_told_of_and_the_source_plays_on(hall):
+    await hall.start_host("z", reborn=True)
+    await hall.until(lambda hosts: any(h.id == "z" and h.alive for h in hosts))
+    row = await hall.open(host="a")
+    await hall.ask(wire.Subscribe(), Snapshot)
+    move = await hall.move(row.id, "z")
+    assert (move.outcome, move.error.code, move.receipt.epoch) == ("returned", HostGone.code, 2)
+    after = await hall.describe(row.id)
+    assert (after.status, after.host, after.epoch, after.plan) == ("running", "a", 3, row.plan)
+    assert hall.epochs_told(row.id) == {1, 3}
+    assert hall.holders(row.id) == ["a"]
+    assert not hall.hosts["a"][0].sessions[row.id].facts().frozen
+    assert (await hall.move(row.id, "b")).outcome == "done"
+    assert (await hall.describe(row.id)).epoch == 4
+
+
+async def test_a_resume_whose_host_ends_before_it_plays_leaves_the_session_in_its_image(hall):
+    for name in ("y", "z"):
+        await hall.start_host(name, reborn=True)
+    await hall.until(lambda hosts: {"y", "z"} <= {h.id for h in hosts if h.alive})
+    row = await hall.open(host="a")
+    parked = await hall.ask(wire.ParkRequest(row.id), Session)
+    await hall.ask(wire.Subscribe(), Snapshot)
+    for host, epoch in (("y", 4), ("z", 6)):
+        with pytest.raises(HostGone, match="back at its image"):
+            await hall.ask(wire.ResumeRequest(row.id, host), Session)
+        again = await hall.describe(row.id)
+        assert (again.status, again.host, again.epoch, again.image) == ("parked", None, epoch, parked.image)
+    assert hall.epochs_told(row.id) == {2, 4, 6}
+    resumed = await hall.ask(wire.ResumeRequest(row.id, "b"), Session)
+    assert (resumed.status, resumed.host, resumed.epoch) == ("running", "b", 7)
+
+
 async def test_a_move_that_can_not_begin_is_told_by_its_typed_error(hall):
     row = await hall.open(host="a")
     with pytest.raises(AlreadyThere):
@@ -369,6 +436,27 @@ async def test_a_commit_that_was_never_written_leaves_the_source_playing(hall):
     assert move.outcome == "refused"
     assert ((await hall.describe(row.id)).host, hall.holders(row.id)) == ("a", ["a"])
     assert (await hall.move(row.id, "b")).outcome == "done"
+
+
+async def test_nobody_is_told_of_a_target_before_it_is_durable_that_it_plays_even_by_another_controller(hall):
+    """1 the target plays, and the line that says so can't be written  2 the controller ends  3 its successor tells"""
+    row = await hall.open(host="a")
+    hall.store.full_phases = ["activated"] * 1000
+    moving = asyncio.create_task(hall.move(row.id, "b"))
+    async with asyncio.timeout(WAIT_S):
+        while "b" not in hall.holders(row.id):  # noqa: ASYNC110 - as a person would look
+            await asyncio.sleep(0.01)
+    seen = await hall.describe(row.id)
+    assert (seen.status, seen.host, seen.epoch) == ("moving", "a", 1)
+    await hall.stop_controller()
+    with pytest.raises(ControllerGone):
+        await moving
+    await hall.start_controller()
+    snapshot = await hall.ask(wire.Subscribe(), Snapshot)
+    assert [(seen.host, seen.epoch) for seen in snapshot.sessions] == [("a", 1)]
+    hall.store.full_phases = []
+    after = await hall.until_status(row.id, "running")
+    assert (after.host, after.epoch, hall.holders(row.id)) == ("b", 2, ["b"])
 
 
 @pytest.mark.parametrize("phase", ["begun", "aborted", "done"])
