@@ -152,6 +152,41 @@ async def test_a_thawed_session_goes_on_and_its_next_move_succeeds(stage):
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
+async def test_a_session_that_comes_back_plays_on_under_a_later_epoch_and_old_orders_are_without_effect(
+    stage, transport
+):
+    """1 sealed, with actions that wait  2 the target ends before it plays  3 back, two epochs on  4 a late retire"""
+    await open_pair(stage)
+    move, endpoint = await stage.prepare("walk", "b", transport, Mode.FREEZE)
+    await stage.call("a", wire.RunSource(move, "walk", 1, Mode.FREEZE, endpoint), wire.SourceSealed)
+    await stage.call("b", wire.AwaitPrepared(move), wire.Receipt)
+    for action in (1, 2, 3):
+        stage.act("walk", action)
+    await stage.call("b", wire.Discard(move))
+    for _ in range(2):
+        await stage.call("a", wire.Thaw(move, "walk", 3))
+    with pytest.raises(StaleEpoch):
+        await stage.attach("walk")
+    stage.owners["walk"] = ("a", 3, *stage.owners["walk"][2:])
+    await stage.attach("walk")
+    await stage.players["walk"].wait_for(6)
+    assert [block.epoch for block in stage.players["walk"].blocks] == [1, 1, 1, 3, 3, 3]
+    await stage.call("a", wire.Retire(move, "walk", 1))
+    await assert_like_its_twin(stage)
+    await stage.move("walk", "b", transport)
+    await assert_like_its_twin(stage)
+    with pytest.raises(UnknownSession):
+        await stage.call("a", wire.Thaw(move, "walk", 3))
+
+
+async def test_a_session_that_was_not_frozen_by_a_move_does_not_come_back_by_it(stage):
+    await open_pair(stage)
+    with pytest.raises(StaleEpoch):
+        await stage.call("a", wire.Thaw("m9", "walk", 3))
+    await assert_like_its_twin(stage)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
 async def test_every_word_of_the_controller_may_be_said_twice(stage, transport):
     await open_pair(stage)
     move, endpoint = await stage.prepare("walk", "b", transport, Mode.FREEZE)

@@ -43,7 +43,7 @@ KEPT_BYTES_MAX = 256 * 1024 * 1024
 """Of all kept blocks of one session; older ones go first."""
 ATTACH_WAIT_S = 10.0
 ATTACH_PAUSE_FIRST_S = 0.005
-"""A new owner is attached to within a frame: the commit is told a moment before it is activated."""
+"""An owner is told of once it plays; if its host can't be reached at once, it is attached to soon after it can."""
 ATTACH_PAUSE_MAX_S = 0.5
 
 log = logging.getLogger(__name__)
