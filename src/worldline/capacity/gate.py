@@ -178,14 +178,22 @@ def _predict(way: Way, demand: Demand, fabric: Fabric) -> tuple[float, float]:
     if rate <= demand.dirty_bytes_per_s:
         return math.inf, math.inf
     finish_s = demand.state_bytes / (rate - demand.dirty_bytes_per_s) + fixed_s
-    room_s = max(demand.pause_bound_s - fixed_s, 0.0)
-    # One round at least: this way is to play while the state is copied, however short the transfer.
-    residual = min(room_s * rate, demand.state_bytes * (1 - GUARD))
-    rounds = linear_rounds(demand.state_bytes, rate, demand.dirty_bytes_per_s, residual)
+    rounds = rounds_while_playing(demand, fabric)
     if rounds is None:
         return math.inf, finish_s
     left = demand.state_bytes * (demand.dirty_bytes_per_s / rate) ** rounds
     return left / rate + fixed_s, finish_s
+
+
+def rounds_while_playing(demand: Demand, fabric: Fabric) -> int | None:
+    """Rounds of a pre-copy until what is left fits the pause bound; None: never. Where B <= D, or 0: never."""
+    rate = fabric.raw_bytes_per_s
+    if rate <= demand.dirty_bytes_per_s:
+        return None
+    room_s = max(demand.pause_bound_s - fabric.fixed_s, 0.0)
+    # One round at least: this way is to play while the state is copied, however short the transfer.
+    residual = min(room_s * rate, demand.state_bytes * (1 - GUARD))
+    return linear_rounds(demand.state_bytes, rate, demand.dirty_bytes_per_s, residual)
 
 
 def largest_state_bytes(fabric: Fabric, dirty_bytes_per_s: float, deadline_s: float) -> float:

@@ -24,6 +24,7 @@ COMMANDS = {
     "describe": "Show one session.",
     "hosts": "List the hosts.",
     "faults": "List the faults that can be planted in a move or a park.",
+    "decide": "Decide which way of moving a session keeps its contract.",
     "prove": "Prove that moving changes nothing, against a twin that never moved.",
     "torture": "Break fleets in every known way, and count what must not happen.",
     "qualify": "Measure a pair of plans, so that contracts of tier T1 may move between them.",

@@ -243,9 +243,9 @@ class Calendar:
     def _lift(self, booking: Booking, now_us: int) -> int:
         """Frees what of a booking may still be put elsewhere. Returns how much of the wire that is."""
         begin = max(now_us, booking.granted_us)
-        lane = booking.slots.lane
-        if lane is not None and lane[0] < begin:
-            return 0
+        slots = booking.slots
+        if slots.spans[-1][1] <= begin or (slots.lane is not None and slots.lane[0] < begin):
+            return 0  # all is sent, or is being verified
         source, target = self._host(booking.ask.source), self._host(booking.ask.target)
         return _clear(source, target, booking, begin)
 

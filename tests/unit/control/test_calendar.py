@@ -284,6 +284,15 @@ def test_a_slow_lane_is_booked_by_itself_while_the_next_bytes_arrive():
     assert made.ask(ask("three", "a", "c", 100_000, 430_000), 0) == Refused(Bottleneck.LANE, 190_000)
 
 
+def test_a_move_that_has_sent_all_keeps_its_place_in_the_lane():
+    made = calendar(lane=2 * MB)
+    made.ask(ask("sent", "a", "c", 1, 900_000), 0)
+    made.ask(ask("other", "b", "a", 10_000, 900_000), 0)
+    assert made.ask(ask("urgent", "b", "c", 10_000, 15_001), 1) == Accepted(1, 15_001)
+    assert plan_of(made)["sent"] == ([(0, 1)], (1, 2))
+    made.check()
+
+
 def test_memory_is_booked_and_named_and_comes_back():
     made = calendar(memory=1000)
     made.ask(ask("one", "a", "c", 10, 900_000, memory=700), 0)

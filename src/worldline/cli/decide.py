@@ -1,0 +1,266 @@
+"""`worldline decide`: which move, if any, keeps the contract."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from worldline.capacity.gate import Codec, Demand, Fabric
+from worldline.capacity.planner import Plan, Prediction, Situation, explain
+from worldline.capacity.planner import plan as plan_ways
+from worldline.capacity.priorities import Lift, lift
+from worldline.cli.decide_live import Live, live
+from worldline.cli.output import Shared, show, table
+from worldline.cli.values import contract_of, contract_text
+from worldline.errors import BadValue
+from worldline.schema.contract import Contract
+from worldline.units import parse_bytes, parse_rate, parse_seconds
+
+NONE_POSSIBLE = 5
+NO_CODEC = "none"
+SHARED = Shared()
+ROLLING_SHARE = 0.5
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class What:
+    """What is to be moved."""
+
+    state: str | None = None
+    """Size of the state, like 1.67GB."""
+    dirty: str | None = None
+    """How fast it is rewritten, like 0.93GB/s; without it not at all."""
+    moved_share: float | None = None
+    """Part of what is rewritten that only moved; without it, that of a rolling cache, 0.5."""
+    horizon: str | None = None
+    """Pause bound and completion deadline, both; like 400ms."""
+    pause_bound: str | None = None
+    completion: str | None = None
+    session: str | None = None
+    """A live session, whose state and contract are asked of the fleet; what is given here takes precedence."""
+    target: str | None = None
+    """The host that it would go to."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Way:
+    """What it goes through."""
+
+    bandwidth: str | None = None
+    """Of the wire, like 5.0GB/s or 10Gbit."""
+    overhead: str = "0"
+    """Of a move, whatever its bytes, like 57ms."""
+    codec: str = NO_CODEC
+    """none, or the worst ratio of a lossless codec, like 1.3."""
+    compress: str = "1TB/s"
+    """What the coder takes, in raw bytes."""
+    decompress: str = "1TB/s"
+    lane: str | None = None
+    """What the target verifies; without it, it is never the bottleneck."""
+    concurrent: int = 1
+    """Moves of this kind at once, served one after another: the last of them is judged."""
+    replay_speed: float | None = None
+    """Blocks that the target generates in the time of one."""
+    disk: str | None = None
+    """What an image is written and read at; without it nothing is promised of a park."""
+    memory_free: str | None = None
+    """At the target."""
+
+
+WHAT, WAY = What(), Way()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One way, as it is printed. None: infinite."""
+
+    mode: str
+    admissible: bool
+    reason: str | None
+    needed_bytes_per_s: float | None
+    pause_s: float | None
+    finish_s: float | None
+    sent_bytes: float | None
+    target_memory_bytes: float
+    explain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `--json` prints."""
+
+    choice: str | None
+    why: str
+    state_bytes: float
+    dirty_bytes_per_s: float
+    pause_bound_s: float
+    completion_deadline_s: float
+    bandwidth_bytes_per_s: float
+    overhead_s: float
+    codec_ratio: float
+    concurrent: int
+    lift: Lift
+    """How many equal atomic moves fit the horizon over this path."""
+    modes: dict[str, Judged]
+    facts: dict[str, str]
+    """Where each number came from that was not given here."""
+
+
+def decide(
+    *,
+    what: What = WHAT,
+    way: Way = WAY,
+    explain: Annotated[bool, Parameter(negative="")] = False,
+    grid: Path | None = None,
+    anchor: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    shared: Shared = SHARED,
+) -> int:
+    """Judges every way of moving a session against its contract, and picks the best.
+
+    The least pause within the contract wins, then the least bytes. Exit code 5: no way keeps the contract.
+
+    Parameters
+    ----------
+    explain: bool
+        Say why, of every way.
+    grid: Path
+        Also write GRID.csv and GRID.png: the bandwidth that is needed, and which way wins where.
+    anchor: str
+        A measured point for the figure, as NAME=BANDWIDTH,DIRTY; may be repeated.
+    """
+    found = Live.none() if what.session is None else live(shared, what.session, what.target)
+    situation = _situation(what, way, found)
+    plan = plan_ways(situation)
+    assumed = {} if what.moved_share is not None else {"moved share": f"{ROLLING_SHARE}, assumed: a rolling cache's"}
+    answer = _answer(plan, situation, found.told | assumed)
+    if grid is not None:
+        from worldline.lab.decision_grid import anchors_of, write_grid  # matplotlib is an extra
+
+        write_grid(grid, situation, (*anchors_of(anchor), *found.anchors))
+    show(answer, _text(answer, explain), shared.json)
+    return 0 if plan.choice is not None else NONE_POSSIBLE
+
+
+def _situation(what: What, way: Way, found: Live) -> Situation:
+    """The numbers of the command line, then those of the fleet. Raises `BadValue` for one that nobody gave."""
+    given = what.horizon or what.pause_bound or what.completion
+    contract = found.contract
+    if given or contract is None:
+        contract = contract_of(what.horizon, what.pause_bound, what.completion, None)
+    state = found.state_bytes if what.state is None else parse_bytes(what.state)
+    wire = found.bytes_per_s if way.bandwidth is None else parse_rate(way.bandwidth)
+    if state is None:
+        raise BadValue("give the size of the state (--state), or a live session (--session)")
+    if wire is None:
+        raise BadValue("give the --bandwidth of the wire: no move of this session has measured one yet")
+    dirty = (found.dirty_bytes_per_s or 0.0) if what.dirty is None else _rate(what.dirty)
+    if way.concurrent < 1:
+        raise BadValue(f"--concurrent counts moves, from 1, and is {way.concurrent}")
+    memory = found.memory_free_bytes if way.memory_free is None else parse_bytes(way.memory_free)
+    return Situation(
+        Demand(float(state), dirty, contract.pause_bound_s, contract.completion_deadline_s),
+        Fabric(
+            wire,
+            parse_seconds(way.overhead),
+            codec=_codec(way),
+            lane_bytes_per_s=None if way.lane is None else parse_rate(way.lane),
+        ),
+        ROLLING_SHARE if what.moved_share is None else what.moved_share,
+        way.replay_speed,
+        None if way.disk is None else parse_rate(way.disk),
+        math.inf if memory is None else float(memory),
+        way.concurrent - 1,
+    )
+
+
+def _rate(text: str) -> float:
+    return 0.0 if text == "0" else parse_rate(text)
+
+
+def _codec(way: Way) -> Codec | None:
+    if way.codec == NO_CODEC:
+        return None
+    try:
+        ratio = float(way.codec)
+    except ValueError as error:
+        raise BadValue(f"--codec is {NO_CODEC}, or the worst ratio of a codec, and not {way.codec!r}") from error
+    return Codec(ratio, parse_rate(way.compress), parse_rate(way.decompress))
+
+
+def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer:
+    demand, fabric = situation.demand, situation.fabric
+    judged = {str(each.means): _judged(each, situation) for each in plan.predictions}
+    choice = None if plan.choice is None else str(plan.choice)
+    move_s = demand.state_bytes / fabric.raw_bytes_per_s if fabric.raw_bytes_per_s else math.inf
+    lifted = (
+        lift(demand.deadline_s, move_s, fabric.fixed_s) if 0 < move_s < math.inf else Lift(0, 0, fabric.fixed_s, 0.0)
+    )
+    return Answer(
+        choice=choice,
+        why="no way keeps the contract" if choice is None else judged[choice].explain,
+        state_bytes=demand.state_bytes,
+        dirty_bytes_per_s=demand.dirty_bytes_per_s,
+        pause_bound_s=demand.pause_bound_s,
+        completion_deadline_s=demand.deadline_s,
+        bandwidth_bytes_per_s=fabric.wire_bytes_per_s,
+        overhead_s=fabric.overhead_s,
+        codec_ratio=fabric.ratio,
+        concurrent=situation.ahead + 1,
+        lift=lifted,
+        modes=judged,
+        facts=dict(told),
+    )
+
+
+def _judged(each: Prediction, situation: Situation) -> Judged:
+    return Judged(
+        mode=str(each.means),
+        admissible=each.admissible,
+        reason=None if each.reason is None else each.reason.value,
+        needed_bytes_per_s=_finite(each.needed_wire_bytes_per_s),
+        pause_s=_finite(each.pause_s),
+        finish_s=_finite(each.finish_s),
+        sent_bytes=_finite(each.sent_bytes),
+        target_memory_bytes=each.target_memory_bytes,
+        explain=explain(each, situation),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _text(answer: Answer, explained: bool) -> str:
+    contract = Contract(pause_bound_s=answer.pause_bound_s, completion_deadline_s=answer.completion_deadline_s)
+    lines = [
+        answer.why,
+        f"state {answer.state_bytes / 1e9:.4g} GB, rewritten at {answer.dirty_bytes_per_s / 1e9:.4g} GB/s",
+        f"wire {answer.bandwidth_bytes_per_s / 1e9:.4g} GB/s; {contract_text(contract)}",
+        f"equal freezes one after another within the deadline: {answer.lift.count}",
+    ]
+    lines += [f"{fact}: {where}" for fact, where in answer.facts.items()]
+    if explained:
+        return "\n".join([*lines, *(judged.explain for judged in answer.modes.values())])
+    rows = [
+        (
+            judged.mode,
+            "yes" if judged.admissible else judged.reason or "no",
+            _cell(judged.needed_bytes_per_s, 1e9, "GB/s"),
+            _cell(judged.pause_s, 1e-3, "ms"),
+            _cell(judged.finish_s, 1e-3, "ms"),
+            _cell(judged.sent_bytes, 1e9, "GB"),
+        )
+        for judged in answer.modes.values()
+    ]
+    return "\n".join([*lines, table(("mode", "possible", "needs", "pause", "over after", "sends"), rows)])
+
+
+def _cell(value: float | None, unit: float, name: str) -> str:
+    return "-" if value is None else f"{value / unit:.4g} {name}"

@@ -1,0 +1,84 @@
+"""What a live fleet knows of a session that may be moved: facts of its hosts, and rates from receipts of its moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from worldline.cli.output import Shared
+from worldline.errors import AlreadyThere, HostGone, UnknownHost
+from worldline.lab.anchors import Anchor
+from worldline.runtime.messages import Host
+from worldline.schema.contract import Contract
+from worldline.schema.receipt import Mode, Receipt
+from worldline.units import format_bytes
+
+RECEIPTS_READ = 12
+"""The last ones: the slowest of them counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """None: nobody measured it."""
+
+    contract: Contract | None = None
+    state_bytes: int | None = None
+    bytes_per_s: float | None = None
+    dirty_bytes_per_s: float | None = None
+    memory_free_bytes: int | None = None
+    told: dict[str, str] = field(default_factory=dict)
+    anchors: tuple[Anchor, ...] = ()
+
+    @classmethod
+    def none(cls) -> Live:
+        return cls()
+
+
+def live(shared: Shared, session: str, target: str | None) -> Live:
+    """Asks the fleet. Raises `UnknownSession`, `UnknownHost`, `AlreadyThere`, `HostGone`."""
+    with shared.client() as client:
+        row = client.describe(session)
+        hosts = {host.id: host for host in client.hosts()}
+        receipts = [client.receipt(receipt) for receipt in row.receipts[-RECEIPTS_READ:]]
+    told: dict[str, str] = {"contract": f"of session {session}"}
+    state_bytes = _state_bytes(hosts.get(row.host or ""), session)
+    if state_bytes is not None:
+        told["state"] = f"{format_bytes(state_bytes)}, as host {row.host} has it"
+    moves = [receipt for receipt in receipts if receipt.mode in {Mode.PRECOPY, Mode.FREEZE} and receipt.duration_s > 0]
+    anchors = tuple(_anchor(receipt) for receipt in moves)
+    if anchors:
+        told["bandwidth"] = f"the least of the last {len(anchors)} moves of this session"
+        told["dirty"] = "the most of the same moves: what was sent beyond the state"
+    return Live(
+        contract=row.contract,
+        state_bytes=state_bytes,
+        bytes_per_s=min((anchor.bytes_per_s for anchor in anchors), default=None),
+        dirty_bytes_per_s=max((anchor.dirty_bytes_per_s for anchor in anchors), default=None),
+        memory_free_bytes=None if target is None else _free_bytes(hosts, target, row.host),
+        told=told,
+        anchors=anchors,
+    )
+
+
+def _state_bytes(host: Host | None, session: str) -> int | None:
+    if host is None or host.facts is None:
+        return None
+    return next((held.state_bytes for held in host.facts.sessions if held.session == session), None)
+
+
+def _free_bytes(hosts: Mapping[str, Host], target: str, owner: str | None) -> int:
+    if target not in hosts:
+        raise UnknownHost(f"no host {target} in this fleet; it has {', '.join(sorted(hosts))}", host=target)
+    if target == owner:
+        raise AlreadyThere(f"the session is on host {target}", host=target)
+    facts = hosts[target].facts
+    if facts is None or not hosts[target].alive:
+        raise HostGone(f"host {target} is gone", host=target)
+    return facts.memory_bytes - facts.memory_used_bytes
+
+
+def _anchor(receipt: Receipt) -> Anchor:
+    beyond = max(receipt.bytes_moved - receipt.state_bytes, 0)
+    return Anchor(
+        f"{receipt.source} to {receipt.target}", receipt.bytes_moved / receipt.duration_s, beyond / receipt.duration_s
+    )

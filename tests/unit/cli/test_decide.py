@@ -1,0 +1,70 @@
+"""`worldline decide` says what the planner found, in JSON, in words and as pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from worldline.cli import main
+
+PAPER = ("decide", "--state", "1.67GB", "--dirty", "0.93GB/s")
+GATE = (*PAPER, "--horizon", "400ms")
+
+
+def decided(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> dict:
+    assert main([*argv, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_gate_refuses_at_five_and_names_what_is_needed(capsys):
+    modes = decided(capsys, *GATE, "--bandwidth", "5.0GB/s")["modes"]
+    assert (modes["precopy"]["admissible"], modes["precopy"]["reason"]) == (False, "bandwidth")
+    assert "5.105 GB/s" in modes["precopy"]["explain"]
+    assert "4.175 GB/s" in modes["freeze"]["explain"]
+    assert modes["rolls"]["needed_bytes_per_s"] == pytest.approx(4.64e9)
+    assert decided(capsys, *GATE, "--bandwidth", "5.2GB/s")["modes"]["precopy"]["admissible"]
+
+
+def test_overhead_codec_and_split_contract_change_what_is_needed(capsys):
+    wire = ("--bandwidth", "2GB/s")
+    overhead = decided(capsys, *GATE, *wire, "--overhead", "57ms", code=5)["modes"]["precopy"]
+    assert overhead["needed_bytes_per_s"] == pytest.approx(5.80e9, rel=1e-3)
+    coded = decided(capsys, *GATE, *wire, "--codec", "1.3", code=5)["modes"]["precopy"]
+    assert coded["needed_bytes_per_s"] == pytest.approx(3.927e9, rel=1e-3)
+    split = decided(capsys, *PAPER, *wire, "--completion", "3s", "--pause-bound", "20ms")["modes"]["precopy"]
+    assert split["admissible"]
+
+
+def test_no_way_is_exit_code_5_and_an_answer(capsys):
+    assert decided(capsys, *GATE, "--bandwidth", "1GB/s", code=5)["choice"] is None
+
+
+def test_a_grid_is_a_table_and_a_picture_with_the_measured_point(capsys, tmp_path):
+    decided(capsys, *GATE, "--bandwidth", "5GB/s", "--grid", str(tmp_path / "g"), "--anchor", "here=1.9GB/s,0.4GB/s")
+    rows = list(csv.DictReader((tmp_path / "g.csv").read_text().splitlines()))
+    assert {row["choice"] for row in rows} == {"none", "freeze", "precopy", "rolls"}
+    for row in rows:
+        assert row["admissible"] == "False" or float(row["needed_bytes_per_s"]) <= 1.000001 * float(
+            row["bandwidth_bytes_per_s"]
+        )
+    drawn = (tmp_path / "g.svg").read_text()
+    assert all(words in drawn for words in ("here (measured)", "rolls wins (projected)", "B = D", "not measured"))
+    assert (tmp_path / "g.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["decide"],
+        ["decide", "--state", "1GB"],
+        [*GATE, "--bandwidth", "5GB/s", "--codec", "zip"],
+        [*GATE, "--bandwidth", "5GB/s", "--concurrent", "0"],
+        [*GATE, "--bandwidth", "5GB/s", "--grid", "/dev/null/x"],
+        [*GATE, "--bandwidth", "5GB/s", "--grid", "/tmp/x", "--anchor", "nonsense"],
+    ],
+)
+def test_words_that_are_wrong_are_said(argv, capsys):
+    assert main([*argv, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "BAD_VALUE"
