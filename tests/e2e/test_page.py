@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from e2e.visitor import LOAD_OPTIONS, PATIENCE_MS, Visitor
 from worldline.runtime.fleet import Fleet
+from worldline.service.client import Client
 
 
 def assert_unbroken(visitor: Visitor) -> None:
@@ -227,3 +228,26 @@ def test_nothing_is_wider_than_a_phone(visitor: Visitor) -> None:
     visitor.page.set_viewport_size({"width": 390, "height": 844})
     assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
     expect(visitor.stage.get_by_role("button", name="forward")).to_be_visible()
+
+
+def test_a_drained_host_is_marked_and_who_was_put_to_sleep_wakes_at_a_key(visitor: Visitor, fleet: Fleet) -> None:
+    visitor.start(twin=False)
+    visitor.stage.get_by_text("run on by itself").click()
+    home = visitor.page.locator(".lane", has=visitor.page.locator(f'[data-session="{visitor.session}"]'))
+    name = home.get_attribute("data-host")
+    home.get_by_role("button", name="Drain").click()
+    lane = visitor.page.locator(f'.lane[data-host="{name}"]')
+    expect(lane.get_by_text("cordoned")).to_be_visible(timeout=PATIENCE_MS)
+    expect(visitor.page.locator(".operation", has_text=f"drain {name}")).to_contain_text("done", timeout=PATIENCE_MS)
+    lane.get_by_role("button", name="Uncordon").click()
+    expect(lane.get_by_text("cordoned")).to_be_hidden(timeout=PATIENCE_MS)
+    still = visitor.last_block
+    with Client(fleet.url) as client:
+        client.operate("consolidate", idle_s=0.0, warm_slots=0)
+        expect(visitor.stage.get_by_text("press a key to go on")).to_be_visible(timeout=PATIENCE_MS)
+        visitor.page.keyboard.down("ArrowUp")
+        visitor.see_block(still + 3)
+        visitor.page.keyboard.up("ArrowUp")
+        assert_unbroken(visitor)
+        for host in client.hosts():
+            client.uncordon(host.id)

@@ -20,6 +20,10 @@ export const park = (session) => verb("POST", `${sessionPath(session)}/park`, {}
 export const resume = (session, request) => verb("POST", `${sessionPath(session)}/resume`, request);
 export const close = (session) => verb("DELETE", sessionPath(session));
 
+export const cordon = (host, word) => verb("POST", `/v1/hosts/${encodeURIComponent(host)}/${word}`);
+export const operate = (request) => verb("POST", "/v1/operations", request);
+export const cancel = (operation) => verb("DELETE", `/v1/operations/${encodeURIComponent(operation)}`);
+
 /** The names of the worlds that can be started. */
 export async function worlds() {
   return (await ask("GET", "/v1/worlds")).worlds;
@@ -64,6 +68,7 @@ export async function follow(state) {
     switch (told.type) {
       case "Snapshot":
         state.replace(told);
+        ask("GET", "/v1/operations").then(({ operations }) => operations.forEach((one) => state.setOperation(one)));
         return state.setConnected(true);
       case "SessionChanged":
         return state.setSession(told.session);
@@ -71,6 +76,8 @@ export async function follow(state) {
         return state.setMove(told.move);
       case "HostChanged":
         return state.setHost(told.host);
+      case "OperationChanged":
+        return state.setOperation(told.operation);
     }
   };
   socket.onclose = again;

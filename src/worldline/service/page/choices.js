@@ -83,7 +83,8 @@ export class MoveButtons {
     const nodes = hosts.map((host) => this.#button(host.id));
     for (const [index, button] of nodes.entries()) {
       say(button, `${parked ? "Resume on" : "Move to"} ${hosts[index].id}`);
-      button.disabled = session.status === "moving" || session.status === "lost" || !hosts[index].alive;
+      const { alive, cordon } = hosts[index];
+      button.disabled = session.status === "moving" || session.status === "lost" || !alive || cordon !== null;
     }
     place(this.node, nodes);
   }

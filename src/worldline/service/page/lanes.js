@@ -1,17 +1,20 @@
 // The hosts side by side, with the sessions on them, and the shelf of those that lie parked or are lost.
 
 import { el, Keyed, place, say } from "./dom.js";
-import { bytes } from "./format.js";
+import { bytes, sentence } from "./format.js";
+import { Operations } from "./operations.js";
 import { isLive } from "./state.js";
 import { Tile } from "./tiles.js";
 
 export class Lanes {
   constructor(context) {
     this.state = context.state;
+    this.operations = new Operations(context);
+    this.trouble = el("p.alert", { role: "alert", hidden: true });
     this.row = el("div.lanes", { role: "list", "aria-label": "Hosts" });
     this.shelf = new Shelf();
-    this.node = el("section.fleet", { "aria-label": "Hosts and sessions" }, this.row);
-    this.hosts = new Keyed(() => new Lane());
+    this.node = el("section.fleet", { "aria-label": "Hosts and sessions" }, this.row, this.operations.node, this.trouble);
+    this.hosts = new Keyed(() => new Lane(context.verbs));
     this.tiles = new Keyed((id) => new Tile(id, { ...context, lanes: this }));
   }
 
@@ -27,20 +30,27 @@ export class Lanes {
     views.forEach((lane, index) => lane.update(hosts[index], state, nodes(state.on(hosts[index].id))));
     place(this.row, [...views.map((lane) => lane.node), this.shelf.node]);
     this.shelf.update(nodes(state.shelved()), hosts.length > 0);
+    this.operations.update();
+    this.trouble.hidden = state.fleetTrouble === null;
+    say(this.trouble, state.fleetTrouble ? sentence(state.fleetTrouble.sentence) : "");
     for (const [node, from] of before) if (from && from.parent !== node.parentElement) glide(node, from);
   }
 
   /** Where a session may be dropped. */
   targets(session) {
-    const hosts = [...this.row.children].filter((lane) => lane.dataset.host && lane.dataset.host !== session.host);
+    const hosts = [...this.row.children].filter(
+      (lane) => lane.dataset.host && lane.dataset.host !== session.host && !lane.classList.contains("cordoned"),
+    );
     if (session.twin_of !== null || session.status === "lost") return [];
     return isLive(session) ? [...hosts, this.shelf.node] : hosts;
   }
 }
 
 class Lane {
-  constructor() {
+  constructor(verbs) {
     this.name = el("h3");
+    this.cordon = el("span.badge.moving");
+    this.act = el("button.quiet.small", { type: "button", onclick: () => this.#act(verbs) });
     this.plan = el("span.plan");
     this.memory = el("span.memory");
     this.meter = el("meter", { min: 0, "aria-label": "Memory in use" });
@@ -49,14 +59,26 @@ class Lane {
     this.node = el(
       "section.lane",
       { role: "listitem" },
-      el("header", {}, this.name, this.plan, this.memory),
+      el("header", {}, this.name, this.plan, this.cordon, this.memory),
       this.meter,
       this.empty,
       this.tiles,
+      this.act,
     );
   }
 
+  #act(verbs) {
+    if (this.host.cordon) verbs.uncordon(this.host);
+    else verbs.drain(this.host);
+  }
+
   update(host, state, tiles) {
+    this.host = host;
+    this.node.classList.toggle("cordoned", Boolean(host.cordon));
+    say(this.cordon, host.cordon ? (host.cordon.released ? "given back" : "cordoned") : "");
+    say(this.act, host.cordon ? "Uncordon" : "Drain");
+    this.act.title = host.cordon ? "Let it take sessions again" : "Move every session away, and take no more";
+    this.act.hidden = !host.alive || (!host.cordon && tiles.length === 0);
     this.node.dataset.drop = host.id;
     this.node.dataset.host = host.id;
     this.node.classList.toggle("gone", !host.alive);
@@ -76,7 +98,8 @@ class Lane {
     this.meter.title = this.memory.textContent;
     place(this.tiles, tiles);
     this.empty.hidden = tiles.length > 0;
-    say(this.empty, host.alive ? "No session here. Drag one over." : "This host is gone.");
+    const open = host.cordon ? "It takes no sessions." : "No session here. Drag one over.";
+    say(this.empty, host.alive ? open : "This host is gone.");
   }
 }
 

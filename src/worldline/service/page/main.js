@@ -18,7 +18,10 @@ const state = new State();
 const choices = new Choices();
 const verbs = new Verbs(state, choices);
 const players = new Players(state, schedule);
-const press = (name) => players.focused?.press(name);
+const press = (name) => {
+  if (state.focus?.asleep) verbs.wake(state.focus);
+  players.focused?.press(name);
+};
 const release = (name) => players.each((player) => player.release(name));
 const context = { state, players, choices, verbs, press, release, setRunsOn: (runsOn) => players.setRunsOn(runsOn) };
 

@@ -190,6 +190,7 @@ function whereSentence(session, move) {
     case "moving":
       return `on ${session.host}, ${movingWord(move)}: ${move?.story.at(-1) ?? "asked for"}`;
     case "parked":
+      if (session.asleep) return `${session.world}, asleep since its player was idle: press a key to go on`;
       return `${session.world}, seed ${session.seed}, parked in image ${brief(session.image, 24)}`;
     case "lost":
       return `lost: ${session.why ?? "its host is gone"}`;

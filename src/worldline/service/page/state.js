@@ -6,6 +6,8 @@ export class State extends EventTarget {
   hosts = new Map();
   sessions = new Map();
   moves = new Map();
+  operations = new Map();
+  fleetTrouble = null; // the error of the last verb on a host or an operation
   troubles = new Map(); // session id -> the error of its last verb, until the next one
   connected = false;
   selected = null;
@@ -30,6 +32,16 @@ export class State extends EventTarget {
 
   setMove(move) {
     this.moves.set(move.id, move);
+    this.#changed();
+  }
+
+  setOperation(operation) {
+    this.operations.set(operation.id, operation);
+    this.#changed();
+  }
+
+  setFleetTrouble(error) {
+    this.fleetTrouble = error;
     this.#changed();
   }
 
@@ -65,6 +77,11 @@ export class State extends EventTarget {
 
   hostList() {
     return [...this.hosts.values()].sort((a, b) => a.id.localeCompare(b.id));
+  }
+
+  /** Oldest first. */
+  operationList() {
+    return [...this.operations.values()].sort((a, b) => a.started_at_s - b.started_at_s);
   }
 
   /** Sessions that a person opened: all but twins and closed ones. */

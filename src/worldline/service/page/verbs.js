@@ -33,8 +33,37 @@ export class Verbs {
     return this.#try(session, async () => this.state.setSession(await api.resume(session.id, { host })));
   }
 
+  /** Brings back a session that was parked while its player was idle. */
+  wake(session) {
+    if (this.waking === session.id) return;
+    this.waking = session.id;
+    this.resume(session, null).finally(() => (this.waking = null));
+  }
+
+  drain(host) {
+    return this.#tryFleet(async () => this.state.setOperation(await api.operate({ kind: "drain", host: host.id })));
+  }
+
+  uncordon(host) {
+    return this.#tryFleet(async () => this.state.setHost(await api.cordon(host.id, "uncordon")));
+  }
+
+  cancel(operation) {
+    return this.#tryFleet(async () => this.state.setOperation(await api.cancel(operation)));
+  }
+
   close(session) {
     return this.#try(session, async () => this.state.setSession(await api.close(session.id)));
+  }
+
+  async #tryFleet(work) {
+    this.state.setFleetTrouble(null);
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof api.ApiError)) throw error;
+      this.state.setFleetTrouble(error);
+    }
   }
 
   async #try(session, work) {
