@@ -14,7 +14,7 @@ wire alike.
     |                                      CORRUPT STALE_EPOCH PLAN_MISMATCH LAYOUT NO_CAPACITY DEADLINE BANDWIDTH LANE
     |                                      INCAST STATE_LOST POISONED UNAUTHENTICATED MALFORMED VERSION BYTE_ORDER
     |                                      WRONG_SESSION VOID
-    |- Unavailable                      6  HOST_GONE CONTROLLER_GONE LINK_CUT TIMEOUT
+    |- Unavailable                      6  HOST_GONE CONTROLLER_GONE RECORD_FAILED LINK_CUT TIMEOUT
     |- MissingExtra                     7  a part of the package that is not installed, and what to install
     |- Unsupported                      8  this machine's kernel, or this process's rights, do not allow it
     `- Internal                        70  a broken invariant of ours
@@ -290,6 +290,12 @@ class ControllerGone(Unavailable):
     """The controller can't be reached; sessions play on."""
 
     code = "CONTROLLER_GONE"
+
+
+class RecordFailed(Unavailable):
+    """The record's disk is full or fails: what was asked for is not known to be recorded, and may be asked again."""
+
+    code = "RECORD_FAILED"
 
 
 class LinkCut(Unavailable):

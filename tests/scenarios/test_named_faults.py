@@ -8,7 +8,8 @@ from worldline.runtime import messages as wire
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
 from worldline.testing.faults import FaultyTransport, LateWriter
-from worldline.transport.faults import DELAY_S, PLANTED
+from worldline.transport.faults import DELAY_S
+from worldline.transport.planted import PLANTED
 from worldline.transport.registry import open_transport
 
 HARMLESS = {"delay", "reorder"}

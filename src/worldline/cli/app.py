@@ -23,7 +23,7 @@ COMMANDS = {
     "list": "List the sessions.",
     "describe": "Show one session.",
     "hosts": "List the hosts.",
-    "faults": "List the faults that can be planted in a move or a park.",
+    "faults": "List the faults that can be planted in a move, a park or a resume.",
     "decide": "Decide which way of moving a session keeps its contract.",
     "prove": "Prove that moving changes nothing, against a twin that never moved.",
     "torture": "Break fleets in every known way, and count what must not happen.",

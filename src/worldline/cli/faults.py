@@ -1,4 +1,4 @@
-"""`worldline faults`: what can be planted in a move or a park."""
+"""`worldline faults`: what can be planted in a move, a park or a resume."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Told:
 
 
 def faults(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """Lists the faults that `move --fault` and `park --fault` plant, each as NAME[@step][,seed].
+    """Lists the faults that `move --fault`, `park --fault` and `resume --fault` plant, each as NAME[@step][,seed].
 
-    Without a step a fault happens at the first of its own. Equal seeds choose equal bytes and places. A fleet plants
-    none that was started with `--no-faults`.
+    Without a step a fault happens where its sentence says, or at the first of its own that the verb has. Equal seeds
+    choose equal bytes and places. A fleet plants none that was started with `--no-faults`.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import session_text
 
 
-def resume(session: str, host: str | None = None, *, shared: Shared | None = None) -> int:
+def resume(session: str, host: str | None = None, *, fault: str | None = None, shared: Shared | None = None) -> int:
     """Brings a parked session back from its image.
 
     After success a host owns it at the next epoch, byte for byte as it was. After a failure it stays parked.
@@ -17,8 +17,10 @@ def resume(session: str, host: str | None = None, *, shared: Shared | None = Non
         Its id.
     host: str
         Where; else the host with the most free memory among those with the session's plan.
+    fault: str
+        Plants a fault, where the fleet allows it, as NAME[@step][,seed]. `worldline faults` lists them.
     """
     shared = shared or Shared()
     with shared.client() as client, patience(f"resuming {session}"):
-        facts = client.session(session).resume(host)
+        facts = client.session(session).resume(host, fault=fault)
     return show(facts, session_text(facts), shared.json)

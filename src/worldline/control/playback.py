@@ -43,6 +43,15 @@ class ActionIn:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The player takes back the actions from `number` on: none of them is applied, and nobody owns the session who
+    could.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockIn:
     """From a host. `content` is carried, never looked at."""
 
@@ -91,7 +100,7 @@ class Waited:
     """The time of `wake_at_s` has come."""
 
 
-PlayEvent: TypeAlias = ActionIn | BlockIn | RejectedIn | OwnerChanged | HostLinkUp | HostLinkDown | Waited
+PlayEvent: TypeAlias = ActionIn | Withdrawn | BlockIn | RejectedIn | OwnerChanged | HostLinkUp | HostLinkDown | Waited
 
 
 # ---- commands
@@ -191,6 +200,8 @@ class Playback:
         match event:
             case ActionIn():
                 return self._action(event)
+            case Withdrawn():
+                return self._withdraw(event)
             case BlockIn():
                 return self._block(event, now_s)
             case RejectedIn():
@@ -230,6 +241,11 @@ class Playback:
         self._taken = event.number
         self._pending.append(event)
         return self._send(event.number)
+
+    def _withdraw(self, event: Withdrawn) -> list[PlayCommand]:
+        while self._reigns[-1].host is None and self._pending and self._pending[-1].number >= event.number:
+            self._taken = self._pending.pop().number - 1
+        return []
 
     def _send(self, first: int) -> list[PlayCommand]:
         """Kept actions from number `first` on, to the owner, if it is attached."""

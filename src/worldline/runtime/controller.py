@@ -23,12 +23,13 @@ import msgspec
 
 from worldline.clock import Clock, SystemClock
 from worldline.control.lifecycle import Status, Verb, begin
-from worldline.errors import BadValue, KeyReused, Unavailable, UnknownMove, WorldlineError
-from worldline.runtime.controller_book import Book, Told
+from worldline.errors import BadValue, KeyReused, RecordFailed, UnknownMove, WorldlineError
+from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_hosts import PLAN_WAIT_S, HostEvents, HostLink, Hosts, Notice
 from worldline.runtime.controller_moves import Moves, owner_of
 from worldline.runtime.controller_operations import Operations
 from worldline.runtime.controller_sessions import Sessions
+from worldline.runtime.controller_told import Subscribers
 from worldline.runtime.fleet_messages import (
     CancelOperation,
     CordonRequest,
@@ -71,6 +72,8 @@ from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.run_dir import controller_socket
 from worldline.runtime.store import Claim, Store
 from worldline.runtime.store_sqlite import SqliteStore
+from worldline.runtime.trouble import Trouble
+from worldline.schema.fault import FaultName, Step
 from worldline.schema.ids import SessionId, check_name
 
 RECORD = "record.sqlite"
@@ -93,10 +96,10 @@ class Controller:
         self._clock = clock
         self._random = random
         self._faults = faults
-        self._book = Book(store, self._tell)
+        self._subscribers = Subscribers()
+        self._book = Book(store, self._subscribers)
         self._sessions = Sessions(self._book)
-        self._moves = Moves(self._sessions, self._book, clock, faults)
-        self._subscribers: set[Peer] = set()
+        self._moves = Moves(self._sessions, self._book, clock, faults, self._subscribers.pid)
         self._keyed: dict[str, asyncio.Future[Session | Move]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: Hosts
@@ -237,13 +240,17 @@ class Controller:
             raise BadValue(f"an idempotency key has 1 to {KEY_LENGTH_MAX} characters, not {len(key)}")
         digest = hashlib.sha256(msgspec.json.encode(verb, order="sorted")).digest()
         drawn = self._draw(verb)
+        trouble = self._trouble_of(verb)
+        trouble.spoil(Step.CLAIM, self._store)
         older = await self._store.claim(Claim(key, digest, drawn, None))
         if older is not None and older.verb != digest:
             raise KeyReused("this idempotency key was used with another request", key=key)
         if older is not None and older.answer is not None:
             return msgspec.json.decode(older.answer, type=Session | Move)
         if key not in self._keyed:
-            answering = self._answer(key, verb, drawn) if older is None else self._answer_again(key, verb, older.id)
+            answering = (
+                self._answer(key, verb, drawn, trouble) if older is None else self._answer_again(key, verb, older.id)
+            )
             self._keyed[key] = task = asyncio.create_task(answering)
             task.add_done_callback(lambda _: self._keyed.pop(key, None))
         return await asyncio.shield(self._keyed[key])
@@ -252,18 +259,37 @@ class Controller:
         """For a key whose verb was begun by a controller that then ended, or begun again after it was done."""
         found = await self._found(verb, drawn)
         if found is None:
-            return await self._answer(key, verb, drawn)
-        await self._store.answer(key, msgspec.json.encode(found))
+            return await self._answer(key, verb, drawn, Trouble(None, _nobody))
+        await self._keep(key, found)
         return found
 
-    async def _answer(self, key: str, verb: VerbRequest, drawn: str) -> Session | Move:
+    async def _answer(self, key: str, verb: VerbRequest, drawn: str, trouble: Trouble) -> Session | Move:
         try:
             answer = await self._verb(verb, drawn)
-            await self._store.answer(key, msgspec.json.encode(answer))
         except WorldlineError:
-            await self._store.release(key)
+            try:
+                await self._store.release(key)
+            except RecordFailed as error:  # the key stays claimed, and asking again finds that nothing was done
+                log.warning("the key of a verb that changed nothing is not released: %s", error)
             raise
+        trouble.spoil(Step.ANSWER, self._store)
+        await self._keep(key, answer)
         return answer
+
+    async def _keep(self, key: str, answer: Session | Move) -> None:
+        """What was done stays done where its answer can't be written: the key finds it by the id that was drawn."""
+        try:
+            await self._store.answer(key, msgspec.json.encode(answer))
+        except RecordFailed as error:
+            log.warning("an answer is not kept beside its key: %s", error)
+
+    def _trouble_of(self, verb: VerbRequest) -> Trouble:
+        """Of the rows of the verb's key. A fault that is none is refused by the verb itself."""
+        fault = None
+        if isinstance(verb, MoveRequest | ParkRequest | ResumeRequest):
+            with contextlib.suppress(BadValue):
+                fault = self._moves.planted(verb)
+        return Trouble(fault, _nobody)
 
     async def _found(self, verb: VerbRequest, drawn: str) -> Session | Move | None:
         """What a controller that ended before it could answer has left behind under the id that it had drawn."""
@@ -291,13 +317,6 @@ class Controller:
         sessions = [view for view in self._book.views() if view.status != "closed"]
         hosts = [link.view() for link in self._hosts.all()]
         return Snapshot(sessions, hosts, self._book.moves()[-SNAPSHOT_MOVES:])
-
-    def _tell(self, told: Told) -> None:
-        for peer in tuple(self._subscribers):
-            try:
-                peer.notify(told)
-            except Unavailable:
-                self._subscribers.discard(peer)
 
     async def _on_closed(self, peer: Peer) -> None:
         self._subscribers.discard(peer)
@@ -344,6 +363,10 @@ class Controller:
         task = asyncio.create_task(_logged(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _nobody(_fault: FaultName) -> None:
+    """No process is struck where a key's row is written."""
 
 
 async def _logged(work: Coroutine[object, object, None]) -> None:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterator
 
 import msgspec
 
-from worldline.errors import Internal, MoveInProgress, UnknownMove, UnknownReceipt, UnknownSession
+from worldline.errors import MoveInProgress, RecordFailed, UnknownMove, UnknownReceipt, UnknownSession
+from worldline.runtime.controller_told import Subscribers, Telling, Told
 from worldline.runtime.fleet_messages import OperationChanged
 from worldline.runtime.messages import Host, HostChanged, Move, MoveChanged, Session, SessionChanged
 from worldline.runtime.store import Change, Owner, Store
+from worldline.runtime.trouble import Trouble
 from worldline.schema.receipt import Receipt
 
 MOVES_MAX = 256
@@ -24,7 +25,6 @@ MOVES_MAX = 256
 RECEIPTS_MAX = 256
 """Receipts that a session lists; older ones stay in the record."""
 
-Told: TypeAlias = SessionChanged | MoveChanged | HostChanged | OperationChanged
 replace = msgspec.structs.replace
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,10 @@ log = logging.getLogger(__name__)
 class Book:
     """Sessions and moves by id. `load` before anything else."""
 
-    def __init__(self, store: Store, tell: Callable[[Told], None]) -> None:
+    def __init__(self, store: Store, subscribers: Subscribers) -> None:
         self.store = store
-        self._tell = tell
+        self._subscribers = subscribers
+        self._troubles: dict[str, Telling] = {}
         self._rows: dict[str, Session] = {}
         self._moves: dict[str, Move] = {}
         self._held: dict[str, str] = {}
@@ -100,13 +101,15 @@ class Book:
             self.unveil(session)
 
     async def commit(self, change: Change) -> bool:
-        """The store's swap, with an unknown outcome settled by reading. Raises `Internal` where nothing was written."""
+        """The store's swap, with an unknown outcome settled by reading. Raises `RecordFailed` where nothing was
+        written.
+        """
         try:
             return await self.swap(change)
         except Exception as error:
             log.exception("the swap of session %s has an unknown outcome", change.session.id)
             if not await self._was_written(change):
-                raise Internal(f"the record could not be written: {error}", session=change.session.id) from error
+                raise RecordFailed(f"the record could not be written: {error}", session=change.session.id) from error
             self._take(change)
             return True
 
@@ -125,9 +128,27 @@ class Book:
         self._rows[session] = row
         return row
 
+    @contextlib.contextmanager
+    def telling(self, session: str, trouble: Trouble) -> Iterator[None]:
+        """What is told of the session inside, and at once after it, goes astray as was planted."""
+        telling = self._troubles[session] = Telling(trouble, self._subscribers, self.row(session).epoch)
+        try:
+            yield
+        finally:
+            telling.end()
+            del self._troubles[session]
+
     def tell_session(self, session: str) -> None:
         if session in self._rows:
-            self._tell(SessionChanged(self.view(session)))
+            told = SessionChanged(self.view(session))
+            telling = self._troubles.get(session)
+            if telling is None:
+                self._tell(told)
+            else:
+                telling.tell(told)
+
+    def _tell(self, told: Told) -> None:
+        self._subscribers.tell(told)
 
     async def _was_written(self, change: Change) -> bool:
         row = await self.store.session(change.session.id)

@@ -8,6 +8,7 @@ answers in its name. Only `gone` lets a session be declared lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -101,6 +102,11 @@ class HostLink:
     async def call(self, message: object, answer: Any, timeout_s: float) -> Any:
         """Asks the host. Raises what it answers, `HostGone` while it can't be reached, `TimedOut`."""
         return await self._link.call(message, answer, timeout_s)
+
+    def tell(self, notice: object) -> None:
+        """Tells the host, if it can be reached now; whatever hangs on it must end without it too."""
+        with contextlib.suppress(HostGone):
+            self._link.peer.notify(notice)
 
     def plans(self) -> list[Plan]:
         return list(self._plans.values())

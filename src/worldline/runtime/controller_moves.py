@@ -49,6 +49,7 @@ IMAGE_TRANSPORT = "image"
 """What the record calls the way of a park or a resume."""
 EPOCHS_GROWN = {JournalPhase.COMMITTED: 1, JournalPhase.ACTIVATED: 1, JournalPhase.RETURNED: 2}
 """By how much an unfinished order has grown its session's epoch when its newest line is of this phase."""
+_STRUCK: dict[type, Struck] = {MoveRequest: Struck.MOVE, ParkRequest: Struck.PARK, ResumeRequest: Struck.RESUME}
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +57,14 @@ log = logging.getLogger(__name__)
 class Moves:
     """Orders in progress, by move."""
 
-    def __init__(self, sessions: Sessions, book: Book, clock: Clock, faults: bool) -> None:
+    def __init__(
+        self, sessions: Sessions, book: Book, clock: Clock, faults: bool, gateway_pid: Callable[[], int | None]
+    ) -> None:
         self._sessions = sessions
         self._book = book
         self._clock = clock
         self._faults = faults
+        self._gateway_pid = gateway_pid
         self._runs: dict[str, OrderRun] = {}
         self._ended: dict[str, asyncio.Event] = {}
 
@@ -81,14 +85,16 @@ class Moves:
         """After success the session is a verified image on disk and on no host. After failure it plays on."""
         async with self._sessions.holding(request.session, move):
             row = self._allowed(request.session, Verb.PARK)
-            fault = self._planted(request.fault, Struck.PARK)
+            fault = self.planted(request)
             source = self._hosts.living(owner_of(row))
             order = Order(
                 MoveId(move), SessionId(row.id), Mode.PARK, HostId(source.id), None, Epoch(row.epoch), row.contract,
                 image=image_name(row.id, move),
             )  # fmt: skip
             cargo = Cargo(spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None, None, fault)
-            ended = await self._carry_out(order, cargo, Ends(source, None), self._first_line(order, cargo), Begin())
+            ended = await self._carry_out(
+                order, cargo, self._ends(source, None), self._first_line(order, cargo), Begin()
+            )
             parked = self._book.row(row.id)
             if request.asleep and parked.status == "parked":
                 await self._book.commit(Change(msgspec.structs.replace(parked, asleep=True), Owner.of(parked)))
@@ -101,6 +107,7 @@ class Moves:
         """
         async with self._sessions.holding(request.session, move):
             row = self._allowed(request.session, Verb.RESUME)
+            fault = self.planted(request)
             receipt = await self._receipt_of_park(row)
             spec = spec_of(row)
             if request.host is None:
@@ -130,9 +137,12 @@ class Moves:
                 receipt.state_bytes,
                 None,
                 admission.qualification,
+                fault,
                 written_under=receipt.epoch - 1,
             )
-            ended = await self._carry_out(order, cargo, Ends(None, target), self._first_line(order, cargo), Begin())
+            ended = await self._carry_out(
+                order, cargo, self._ends(None, target), self._first_line(order, cargo), Begin()
+            )
         raise_refusal(ended)
         return self._book.view(request.session)
 
@@ -173,7 +183,10 @@ class Moves:
             admission.qualification,
             fault,
         )
-        return order, cargo, Ends(source, target)
+        return order, cargo, self._ends(source, target)
+
+    def _ends(self, source: HostLink | None, target: HostLink | None) -> Ends:
+        return Ends(source, target, self._gateway_pid)
 
     def _check_words(self, request: MoveRequest, row: Session) -> Fault | None:
         """The fault to plant. Raises what is wrong with the request by itself."""
@@ -182,14 +195,15 @@ class Moves:
         check_elsewhere(SessionId(row.id), owner, HostId(request.host))
         if request.mode not in {Mode.FREEZE, Mode.PRECOPY}:
             raise BadValue(f"a move's mode is freeze or precopy, not {request.mode}", mode=str(request.mode))
-        return self._planted(request.fault, Struck.MOVE)
+        return self.planted(request)
 
-    def _planted(self, fault: str | None, verb: Struck) -> Fault | None:
-        if fault is None:
+    def planted(self, request: MoveRequest | ParkRequest | ResumeRequest) -> Fault | None:
+        """The fault to plant. Raises `BadValue` for one that is none, and for any where the fleet allows none."""
+        if request.fault is None:
             return None
         if not self._faults:
-            raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=fault)
-        return parse_fault(fault, verb)
+            raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=request.fault)
+        return parse_fault(request.fault, _STRUCK[type(request)])
 
     def _first_line(self, order: Order, cargo: Cargo) -> Move:
         return Move(
@@ -229,7 +243,7 @@ class Moves:
         """A line for the story of a move in progress."""
         run = self._runs.get(notice.move)
         if run is not None:
-            run.feed(
+            run.tell_progress(
                 words.SourceProgress(notice.round, notice.bytes_moved, notice.dirty_bytes, notice.frozen, notice.note)
             )
 
@@ -292,7 +306,7 @@ class Moves:
             hands_over=move.transport in HANDS_OVER,
             image=image,
         )
-        return order, Ends(source, target)
+        return order, self._ends(source, target)
 
     def _allowed(self, session: str, verb: Verb) -> Session:
         """The row, if its status allows the verb; it is held for it already. Raises what stands against it."""

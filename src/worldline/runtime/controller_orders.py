@@ -18,7 +18,15 @@ from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.handoff import Handoff
 from worldline.control.order import SIDE_OF, Call, Command, Event, JournalPhase, Order, Side
-from worldline.errors import HostGone, TimedOut, Unauthenticated, UnknownMove, UnknownSession, WorldlineError
+from worldline.errors import (
+    HostGone,
+    RecordFailed,
+    TimedOut,
+    Unauthenticated,
+    UnknownMove,
+    UnknownSession,
+    WorldlineError,
+)
 from worldline.runtime import messages as wire
 from worldline.runtime.controller_book import Book, with_receipt
 from worldline.runtime.controller_hosts import HostLink
@@ -26,11 +34,11 @@ from worldline.runtime.driver import next_event
 from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move, SessionSpec
 from worldline.runtime.store import Change, Owner
-from worldline.runtime.trouble import STEP_OF, STEP_OF_CALL, Trouble
+from worldline.runtime.trouble import LATE_S, STEP_OF, STEP_OF_CALL, STEP_OF_LINE, Trouble
 from worldline.schema.fault import Fault, FaultName, Step
 from worldline.schema.ids import Epoch, HostId
 from worldline.schema.plan import Plan, Qualification
-from worldline.schema.receipt import Receipt
+from worldline.schema.receipt import Mode, Receipt
 
 CALL_WAIT_S = 20.0
 """For calls that do no bulk work; the machine asks again where it matters."""
@@ -77,10 +85,11 @@ class Cargo:
 
 @dataclass(slots=True)
 class Ends:
-    """The two hosts of an order, as the processes that they were when it began."""
+    """The two hosts of an order, as the processes that they were when it began, and who asked for it."""
 
     source: HostLink | None
     target: HostLink | None
+    gateway_pid: Callable[[], int | None]
     generations: dict[Side, str | None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,8 +107,10 @@ class Ends:
     def pid(self, fault: FaultName) -> int | None:
         """The process that a fault is about; None where there is none, or it has ended: its number may be another's."""
         match fault:
-            case FaultName.KILL_CONTROLLER:
+            case FaultName.KILL_CONTROLLER | FaultName.STOP_CONTROLLER:
                 return os.getpid()
+            case FaultName.KILL_GATEWAY | FaultName.STOP_GATEWAY:
+                return self.gateway_pid()
             case FaultName.KILL_SOURCE | FaultName.STOP_SOURCE:
                 link = self.source
             case _:
@@ -129,10 +140,22 @@ class OrderRun:
         self._told_gone: set[Side] = set()
         self._finish: words.Finish | None = None
         self._trouble = Trouble(cargo.fault, ends.pid)
+        self._refusal: RecordFailed | None = None
 
     def feed(self, event: Event) -> None:
-        """From outside: a progress notice."""
         self._events.put_nowait(event)
+
+    def tell_progress(self, event: words.SourceProgress) -> None:
+        """From outside. It decides nothing, so it may come late, twice or never."""
+        befallen = self._trouble.notice(Step.PROGRESS)
+        if befallen is FaultName.LOSE_NOTICE:
+            return
+        if befallen in {FaultName.LATE_NOTICE, FaultName.REORDER_NOTICE}:
+            asyncio.get_running_loop().call_later(LATE_S, self.feed, event)
+            return
+        self.feed(event)
+        if befallen is FaultName.REPEAT_NOTICE:
+            self.feed(event)
 
     def check_hosts(self) -> None:
         """To be called when a host's process has ended."""
@@ -140,9 +163,17 @@ class OrderRun:
             if side not in self._told_gone:
                 self._told_gone.add(side)
                 self.feed(words.HostGone(side))
+                if side is Side.SOURCE and self._ends.target is not None:
+                    self._ends.target.tell(wire.SourceEnded(self.order.move))
 
     async def run(self, first: Event) -> words.Finish:
-        """Returns when the order is over and its last line is durable."""
+        """Returns when the order is over and its last line is durable. Raises `RecordFailed` where its first line
+        could not be written: then nothing was asked of anybody.
+        """
+        with self._book.telling(self.order.session, self._trouble):
+            return await self._run(first)
+
+    async def _run(self, first: Event) -> words.Finish:
         self.feed(first)
         self.check_hosts()
         try:
@@ -150,12 +181,16 @@ class OrderRun:
                 while self._finish is None:
                     event = await self._next()
                     if isinstance(event, words.TargetPrepared | words.ImageWritten):
-                        await self._trouble.reach(Step.PREPARED)
+                        event = await self._proof(event)
                     for command in self._machine.handle(event, self._clock.monotonic_s()):
                         await self._execute(command, calls)
                     self._show()
                 for call in self._calls:
                     call.cancel()
+        except BaseExceptionGroup:
+            if self._refusal is not None:
+                raise self._refusal from None
+            raise
         finally:
             self._calls.clear()
         await self._end(self._finish)
@@ -163,6 +198,14 @@ class OrderRun:
 
     async def _next(self) -> Event:
         return await next_event(self._events, self._machine.wake_at_s, words.DeadlinePassed(), self._clock)
+
+    async def _proof(self, event: words.TargetPrepared | words.ImageWritten) -> Event:
+        await self._trouble.reach(Step.PREPARED)
+        if not self._trouble.denies_proof:
+            return event
+        return words.PeerFailed(
+            _PROOF_OF[self.order.mode], TimedOut.code, "planted: the proof is turned down, so that there is an undoing"
+        )
 
     async def _execute(self, command: Command, calls: asyncio.TaskGroup) -> None:
         step = STEP_OF.get(type(command))
@@ -252,6 +295,7 @@ class OrderRun:
             image=image,
             qualification=cargo.qualification,
             written_under=cargo.written_under,
+            fault=cargo.planted,
         )
 
     async def _call(self, call: Call, message: wire.Message, answer: Answer, delay_s: float) -> None:
@@ -261,19 +305,17 @@ class OrderRun:
             if not self._ends.same_process(side):
                 raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
             wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
-            result = await self._ends.link(side).call(message, answer.kind, wait_s)
-            step = STEP_OF_CALL.get(call)
-            if step is not None and self._trouble.loses_answer(step):
-                raise TimedOut(f"planted: what {side} answered to {call} was not heard")
-            _check_signer(result, self._ends.link(side))
+            link = self._ends.link(side)
+            result = await self._trouble.carry(STEP_OF_CALL[call], lambda: link.call(message, answer.kind, wait_s))
+            _check_signer(result, link)
+            event = answer.event(result)
         except (UnknownSession, UnknownMove) as error:
             # The process that had it is over, and this one answers in its name: see `Hosts`.
             log.warning("move %s: %s answered %s", self.order.move, side, error)
-            self.feed(words.HostGone(side) if call in NEEDS_MEMORY else _failed(call, error))
+            event = words.HostGone(side) if call in NEEDS_MEMORY else _failed(call, error)
         except WorldlineError as error:
-            self.feed(_failed(call, error))
-        else:
-            self.feed(answer.event(result))
+            event = _failed(call, error)
+        await self._trouble.hear(STEP_OF_CALL[call], lambda: self.feed(event))
 
     async def _read_owner(self, delay_s: float) -> None:
         while True:
@@ -284,6 +326,7 @@ class OrderRun:
                 held = await self._book.store.move(self.order.move)
             except Exception:
                 log.exception("the owner of session %s can't be read", self.order.session)
+                await asyncio.sleep(RECORD_PAUSE_S)
                 continue
             if held is not None:
                 self.move = replace(held, story=self._story())  # it has the receipt, if the swap was made
@@ -304,19 +347,24 @@ class OrderRun:
         if command.phase is JournalPhase.DONE:
             move = replace(move, outcome=str(facts["outcome"]), ended_at_s=self._clock.wall_s())
         self.move = move
-        if command.phase is JournalPhase.BEGUN:
-            self._trouble.write(Step.PREPARE)
-            await self._book.journal(move)  # nothing was asked of anybody yet: what fails here ends the order
-        else:
-            await self._write(move)
+        step = STEP_OF_LINE[command.phase]
+        await self._trouble.reach(step)
+        if command.phase is not JournalPhase.BEGUN:
+            return await self._write(move, step)
+        self._trouble.spoil(step, self._book.store)
+        try:
+            await self._book.journal(move)
+        except RecordFailed as error:
+            self._refusal = error
+            raise
 
-    async def _write(self, move: Move) -> None:
+    async def _write(self, move: Move, step: Step) -> None:
         """Durable when it returns: a disk that is full for a while holds up an order that was begun, and never leaves
         it unfinished.
         """
         while True:
             try:
-                self._trouble.write(Step.RETIRE)
+                self._trouble.spoil(step, self._book.store)
                 return await self._book.journal(move)
             except Exception:
                 log.exception("move %s: its line %s can't be written yet", move.id, move.phase)
@@ -341,7 +389,7 @@ class OrderRun:
         if command.after.host is not None:
             self._book.veil(row)
         try:
-            self._trouble.write(Step.SWAP)
+            self._trouble.spoil(Step.SWAP, self._book.store)
             ok = await self._book.swap(Change(after, before, move, str(JournalPhase.BEGUN), command.receipt))
             self._trouble.written()
         except Exception as error:
@@ -384,7 +432,7 @@ class OrderRun:
             story=self._story() + ([] if finish.note is None else [finish.note]),
             ended_at_s=self._clock.wall_s(),
         )
-        await self._write(self.move)
+        await self._write(self.move, Step.END)
 
     def _show(self) -> None:
         story = self._story()
@@ -409,6 +457,13 @@ class Answer:
     event: Callable[[Any], Event]
 
 
+_PROOF_OF = {
+    Mode.FREEZE: Call.AWAIT_PREPARED,
+    Mode.PRECOPY: Call.AWAIT_PREPARED,
+    Mode.PARK: Call.WRITE_IMAGE,
+    Mode.RESUME: Call.LOAD_IMAGE,
+}
+"""The call that is answered with a proof."""
 SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 """Calls that do no bulk work."""
 NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})

@@ -19,6 +19,7 @@ from worldline.errors import (
     HostGone,
     Internal,
     NoCapacity,
+    RecordFailed,
     SessionClosed,
     TimedOut,
     WorldlineError,
@@ -211,7 +212,11 @@ class Sessions:
             return
         log.warning("session %s epoch %d is lost: %s", session, row.epoch, loss.why)
         after = replace(row, status="lost", host=None, epoch=row.epoch + 1, why=loss.why)
-        await self._book.commit(Change(after, Owner.of(row)))
+        try:
+            await self._book.commit(Change(after, Owner.of(row)))
+        except RecordFailed as error:  # it is as lost as before, and is declared so when something is settled next
+            log.warning("session %s can't be declared lost yet: %s", session, error)
+            self._losses.setdefault(session, loss)
 
     def host_gone(self, host: str, generation: str) -> None:
         """The process has ended, and every session's memory with it."""

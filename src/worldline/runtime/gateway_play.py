@@ -24,6 +24,7 @@ from worldline.errors import (
     HostGone,
     LinkCut,
     SessionClosed,
+    SessionParked,
     StaleEpoch,
     TimedOut,
     Unavailable,
@@ -236,7 +237,25 @@ class Play:
             self._failure = None if session.host is not None else self._failure
             host = None if session.host is None else HostId(session.host)
             self._handle(words.OwnerChanged(host, Epoch(session.epoch), session.cut_block))
+            if session.status == "parked":
+                self._give_back(session.cut_block)
             self._attach_to_owner()
+
+    def _give_back(self, cut_block: int) -> None:
+        """Answers steps whose actions came too late for the park: they are not applied, and not kept. Those behind
+        which a player's own action waits, and those that a twin has been given, stay due.
+        """
+        last = 0 if self._playback is None else self._playback.expected_number - 1
+        late = last
+        while late > cut_block and late in self._waiting and self.mirror is None:
+            late -= 1
+        if late == last:
+            return
+        self._handle(words.Withdrawn(late + 1))
+        for number in range(late + 1, last + 1):
+            self._actions.pop(number, None)
+            for waiting in self._waiters(number):
+                waiting.set_exception(_parked(self.session, number))
 
     # ---- what hosts say
 
@@ -439,6 +458,11 @@ class Play:
 def _size(shown: Shown) -> int:
     block = shown.block
     return len(block.payload) + (0 if block.raw is None else len(block.raw))
+
+
+def _parked(session: Session, number: int) -> WorldlineError:
+    sentence = f"session {session.id} was parked before action {number} was applied; resume it first"
+    return SessionParked(sentence, session=session.id, number=number)
 
 
 def _loss(session: Session) -> WorldlineError:

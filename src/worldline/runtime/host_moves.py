@@ -43,7 +43,7 @@ from worldline.schema.fault import Fault, Verb, parse_fault
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
-from worldline.transport.faults import PLANTED, plant
+from worldline.transport.planted import PLANTED, plant
 from worldline.transport.protocol import KEY_BYTES, Transport
 from worldline.units import format_bytes
 from worldline.verify.lanes import Lanes
@@ -141,6 +141,8 @@ class Moves:
                 return await self._run_source(peer, message)
             case wire.AwaitPrepared():
                 return await asyncio.shield(self._arriving(message.move).arrival.receipt)
+            case wire.SourceEnded():
+                self._source_ended(message)
             case wire.Activate():
                 return await self._activate(message)
             case wire.WriteImage():
@@ -209,6 +211,7 @@ class Moves:
         known = self._incoming.get(order.move)
         if known is not None:
             return await asyncio.shield(known.arrival.receipt)
+        self._fault(order.fault, Verb.RESUME)
         self._refuse_arrival(order.move)
         with self._host.new_name(order.session):
             built = await self._desk.engines.get(order.spec)
@@ -258,6 +261,11 @@ class Moves:
             self._host.adopt(session)
             log.info("session %s epoch %d move %s: plays here", incoming.session, order.epoch, order.move)
             return session.facts()
+
+    def _source_ended(self, told: wire.SourceEnded) -> None:
+        incoming = self._incoming.get(told.move)
+        if incoming is not None and isinstance(incoming.arrival, TargetAttempt):
+            incoming.arrival.source_ended()
 
     async def _discard(self, order: wire.Discard) -> None:
         self._give_up(order.move)

@@ -30,7 +30,7 @@ from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
 from worldline.verify import image as images
 from worldline.verify.digests import Digested
-from worldline.verify.disk import disk_of
+from worldline.verify.disk import Disk, disk_of
 from worldline.verify.receipts import UNSEALED, make_receipt
 from worldline.verify.signing import SigningKey
 
@@ -127,7 +127,7 @@ class ImageDeparture:
             made_at_s=self._tools.clock.wall_s(),
         )
         digested = Digested(cut.manifest, cut.digests)
-        disk = disk_of(None if order.fault is None else parse_fault(order.fault, Verb.PARK))
+        disk = _disk_of(order.fault, Verb.PARK)
         await asyncio.to_thread(images.write_image, self._path, identity, digested, self.session.engine.arena, disk)
         log.info("session %s epoch %d move %s: image %s written", who.session, who.epoch, order.move, order.image)
         return self._receipt(cut)
@@ -176,6 +176,7 @@ class ImageArrival:
         self._tools = tools
         self._began_at_s = tools.clock.monotonic_s()
         self._path = tools.path(order.image)
+        self._disk = _disk_of(order.fault, Verb.RESUME)
         self._thread = EngineThread(order.session)
         self._engine: Engine | None = None
         self._ended = False
@@ -227,7 +228,7 @@ class ImageArrival:
         self._refuse_other(found.identity)
         arena = self._tools.arena(order.move, self._built)
         try:
-            digested = await asyncio.to_thread(images.load, found, arena)
+            digested = await asyncio.to_thread(self._read, found, arena)
             engine = await self._thread.do(
                 lambda: Engine.install(self._built.world, digested.manifest, arena, found.root, self._tools.clock)
             )
@@ -240,9 +241,18 @@ class ImageArrival:
 
     def _open(self) -> images.Image:
         try:
-            return images.open_image(self._path, SessionId(self.order.session))
+            return images.open_image(self._path, SessionId(self.order.session), self._disk)
         except OSError as error:
-            raise StateLost(f"image {self.order.image} can't be read: {error.strerror or error}") from error
+            raise self._unreadable(error) from error
+
+    def _read(self, found: images.Image, arena: Arena) -> Digested:
+        try:
+            return images.load(found, arena, self._disk)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StateLost:
+        return StateLost(f"image {self.order.image} can't be read: {error.strerror or error}")
 
     def _refuse_other(self, identity: images.Identity) -> None:
         """Raises `StaleEpoch` for an image of another park, `PlanMismatch` unless T1 allows the pair of plans."""
@@ -287,6 +297,10 @@ class ImageArrival:
             ),
             self._tools.signing,
         )
+
+
+def _disk_of(fault: str | None, verb: Verb) -> Disk:
+    return disk_of(None if fault is None else parse_fault(fault, verb), verb)
 
 
 def _told(error: BaseException, order: WriteImage | LoadImage, what: str) -> WorldlineError:

@@ -175,6 +175,14 @@ class AwaitPrepared(Message, frozen=True):
     move: str
 
 
+class SourceEnded(Message, frozen=True):
+    """Notice: the source's process has ended. A target to which it never connected waits for it no longer; without
+    this it would until its deadline.
+    """
+
+    move: str
+
+
 class Activate(Message, frozen=True):
     """-> `SessionFacts`. The target owns the session from now on. Idempotent for the same move and epoch."""
 
@@ -237,6 +245,7 @@ class LoadImage(Message, frozen=True):
     qualification: Qualification | None
     written_under: int | None = None
     """The epoch in force when the image was written; None: the one before `epoch`."""
+    fault: str | None = None
 
 
 class Prewarm(Message, frozen=True):
@@ -401,6 +410,7 @@ class ResumeRequest(Message, frozen=True):
 
     session: str
     host: str | None
+    fault: str | None = None
 
 
 class CloseRequest(Message, frozen=True):
@@ -569,6 +579,7 @@ ToHost: TypeAlias = (
     | PrepareTarget
     | RunSource
     | AwaitPrepared
+    | SourceEnded
     | Activate
     | Discard
     | Retire

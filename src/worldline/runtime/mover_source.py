@@ -143,6 +143,7 @@ class SourceRun:
             commands = self._machine.handle(words.Abort(error.code, error.sentence), self._tools.clock.monotonic_s())
         late = fault_in(self.order.fault, FaultName.LATE_WRITE) is not None
         if late and isinstance(event, words.CutTaken) and self._machine.phase in _FROZEN:
+            log.warning("planted: %s", self.order.fault)
             _write_late(event.manifest, self.session.engine.arena)
         for command in commands:
             await self._do(command)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from worldline.clock import Clock
-from worldline.errors import Internal, LinkCut, WorldlineError, from_record
+from worldline.errors import HostGone, Internal, LinkCut, WorldlineError, from_record
 from worldline.migration import target_words as words
 from worldline.migration.attempt import Attempt
 from worldline.migration.target import TargetMachine, event_of
@@ -47,6 +47,8 @@ from worldline.wire import records
 KILLED_BY_FAULT = 70
 ROWS_WAITING_MAX = 16
 """Records of rows in memory that are not yet in their place."""
+BACKLOG_S = 0.5
+"""How long the link of a source that has ended may still wait to be accepted."""
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +127,11 @@ class TargetAttempt:
             self._events.put_nowait(words.DiscardIn())
         await asyncio.wait([self._task])
 
+    def source_ended(self) -> None:
+        """The source's process is over. Where it has not connected, it will not."""
+        if self._outbox is None and not self.over:
+            self._work.spawn(self._expect_nobody())
+
     async def drop(self) -> None:
         """For the end of the host."""
         self._task.cancel()
@@ -190,6 +197,11 @@ class TargetAttempt:
             case _:
                 assert_never(command)
 
+    async def _expect_nobody(self) -> None:
+        await asyncio.sleep(BACKLOG_S)
+        if self._outbox is None:
+            self._events.put_nowait(words.Abort(HostGone.code, "the source ended before it connected"))
+
     # ---- receiving
 
     async def _receive(self) -> None:
@@ -211,7 +223,7 @@ class TargetAttempt:
         if not isinstance(event, RecordIn):
             fault = fault_in(self.order.fault, FaultName.KILL_TARGET)
             if fault is not None and fault.step is None:
-                log.warning("move %s: this process ends now, as the planted fault says", self.order.move)
+                log.warning("planted: %s: this process ends now", fault)
                 os._exit(KILLED_BY_FAULT)
             self._events.put_nowait(words.LandedIn(event.extent))
             return

@@ -28,6 +28,7 @@ import msgspec
 
 from worldline.errors import Internal, Malformed, TimedOut, Unavailable, WorldlineError
 from worldline.runtime.error_record import ErrorRecord
+from worldline.transport.unix import peer_pid
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 OUTGOING_BYTES_MAX = 128 * 1024 * 1024
@@ -83,6 +84,17 @@ class Peer:
     def closed(self) -> bool:
         """True once no further message can be sent; answers still awaited have failed by then."""
         return self._closed.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process at the other end, as the kernel has it; None once the connection has ended."""
+        sock = self._writer.get_extra_info("socket")
+        return None if self.closed or sock is None else peer_pid(sock)
+
+    def abort(self) -> None:
+        """Ends the connection; what was queued is lost."""
+        self._writer.transport.abort()
+        self._end()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
@@ -160,8 +172,7 @@ class Peer:
         waiting = self._writer.transport.get_write_buffer_size()
         if waiting + len(body) > OUTGOING_BYTES_MAX:
             log.warning("a peer does not read: disconnected with %d bytes waiting", waiting)
-            self._writer.transport.abort()
-            self._end()
+            self.abort()
             raise self._gone_again()
         header = _HEADER.pack(len(body), kind, call_id)
         if len(body) <= DRAIN_BYTES:

@@ -7,11 +7,15 @@ believed and writes the session, the journal's line and the receipt in one durab
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
+from worldline.errors import RecordFailed
 from worldline.runtime.fleet_messages import Operation
 from worldline.runtime.messages import Cordon, Move, Session, Signer
+from worldline.schema.fault import FaultName
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 
@@ -68,7 +72,8 @@ class Incarnation:
 class Store(Protocol):
     """What the controller remembers. All stores pass `worldline.testing.stores`.
 
-    A method that raises anything but an error of `worldline.errors` has an unknown outcome: read before going on.
+    A method that raises `RecordFailed`, or anything but an error of `worldline.errors`, has an unknown outcome: read
+    before going on.
     """
 
     async def commit(self, change: Change) -> bool:
@@ -147,6 +152,12 @@ class Store(Protocol):
         """Durably, in place of what was kept under its id."""
         ...
 
+    def spoil_next(self, how: FaultName) -> None:
+        """Plants a fault: the disk under the next write is full, fails, or takes a part and fails. Nothing of that
+        write is kept.
+        """
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -163,8 +174,10 @@ class MemoryStore:
         self._signers: dict[tuple[str, str], Signer] = {}
         self._cordons: dict[str, Cordon] = {}
         self._operations: dict[str, Operation] = {}
+        self._spoiled: FaultName | None = None
 
     async def commit(self, change: Change) -> bool:
+        self._write()
         held = self._sessions.get(change.session.id)
         if (None if held is None else Owner.of(held)) != change.expected:
             return False
@@ -180,6 +193,7 @@ class MemoryStore:
         return True
 
     async def journal(self, move: Move) -> None:
+        self._write()
         self._lines.setdefault(move.id, []).append(move)
 
     async def session(self, session: str) -> Session | None:
@@ -202,11 +216,13 @@ class MemoryStore:
         return self._receipts.get(receipt)
 
     async def claim(self, claim: Claim) -> Claim | None:
+        self._write()
         older = self._claims.get(claim.key)
         self._claims.setdefault(claim.key, claim)
         return older
 
     async def answer(self, key: str, answer: bytes) -> None:
+        self._write()
         held = self._claims[key]
         self._claims[key] = Claim(key, held.verb, held.id, answer)
 
@@ -247,5 +263,14 @@ class MemoryStore:
     async def keep_operation(self, operation: Operation) -> None:
         self._operations[operation.id] = operation
 
+    def spoil_next(self, how: FaultName) -> None:
+        self._spoiled = how
+
     async def close(self) -> None:
         """Nothing to release."""
+
+    def _write(self) -> None:
+        spoiled, self._spoiled = self._spoiled, None
+        if spoiled is not None:
+            number = errno.ENOSPC if spoiled is FaultName.ENOSPC else errno.EIO
+            raise RecordFailed(f"the record can't be written now: {os.strerror(number)}")

@@ -14,10 +14,12 @@ from typing import TypeVar
 
 import msgspec
 
-from worldline.errors import Malformed, VersionUnknown
+from worldline.errors import Malformed, RecordFailed, VersionUnknown
 from worldline.runtime.fleet_messages import Operation
 from worldline.runtime.messages import Cordon, Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation
+from worldline.runtime.trouble_disk import empty_log, spoiling
+from worldline.schema.fault import FaultName
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Receipt
 
@@ -72,6 +74,7 @@ class SqliteStore:
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
         self._connection = connection
         self._thread = thread
+        self._spoiled: FaultName | None = None
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
@@ -170,6 +173,9 @@ class SqliteStore:
         )
         await self._write(lambda db: db.execute(upsert, row))
 
+    def spoil_next(self, how: FaultName) -> None:
+        self._spoiled = how
+
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
         self._thread.shutdown()
@@ -178,11 +184,16 @@ class SqliteStore:
         return await self._on_thread(lambda db: db.execute(query, values).fetchall())
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        spoiled, self._spoiled = self._spoiled, None
+
         def transaction(db: sqlite3.Connection) -> T:
+            if spoiled is FaultName.SHORT_WRITE:
+                empty_log(db)
             db.execute("BEGIN IMMEDIATE")
             try:
                 result = work(db)
-                db.execute("COMMIT")
+                with spoiling(db, spoiled):
+                    db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
@@ -192,7 +203,11 @@ class SqliteStore:
         return await self._on_thread(transaction)
 
     async def _on_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+        """Raises `RecordFailed` for what the disk or the file's other users do."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._connection)
+        except sqlite3.OperationalError as error:
+            raise RecordFailed(f"the record can't be used now: {error}") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -74,6 +74,7 @@ class ResumeBody(Body, frozen=True):
     """`POST /v1/sessions/{id}/resume`."""
 
     host: str | None = None
+    fault: str | None = None
 
 
 class SabotageBody(Body, frozen=True):

@@ -246,11 +246,11 @@ class SessionHandle:
         session: Session = self.client.verb("POST", self._path("park"), {"fault": fault}, Session)
         return session
 
-    def resume(self, host: str | None = None) -> Session:
+    def resume(self, host: str | None = None, *, fault: str | None = None) -> Session:
         """After success a host of an equal plan (`host`, or the one with most free memory) owns the session; after a
         failure it stays parked.
         """
-        session: Session = self.client.verb("POST", self._path("resume"), {"host": host}, Session)
+        session: Session = self.client.verb("POST", self._path("resume"), {"host": host, "fault": fault}, Session)
         return session
 
     def close(self) -> Session:

@@ -191,7 +191,7 @@ class VerbPaths:
 
     async def resume(self, request: Request, session: str) -> Response:
         body = await read_body(request, bodies.ResumeBody)
-        return json_answer(await self._once(request, wire.ResumeRequest(session, body.host), Session))
+        return json_answer(await self._once(request, wire.ResumeRequest(session, body.host, body.fault), Session))
 
     async def close(self, request: Request, session: str) -> Response:
         return json_answer(await self._once(request, wire.CloseRequest(session), Session))

@@ -14,11 +14,13 @@ from typing import TypeVar
 import msgspec
 
 from worldline.control.placement import Kind
+from worldline.errors import RecordFailed
 from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.fleet_messages import Operation, OperationRequest
 from worldline.runtime.messages import Cordon, Move, Session, Signer
 from worldline.runtime.store import Change, Claim, Incarnation, Owner, Store
 from worldline.schema.contract import Contract, Tier
+from worldline.schema.fault import FaultName
 from worldline.schema.ids import Epoch, HostId, MoveId, ReceiptId, SessionId
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
@@ -253,6 +255,29 @@ class StoreSuite:
             ("o2", "done"),
             ("o3", "cancelled"),
         ]
+
+    async def test_a_write_that_the_disk_does_not_take_is_told_and_changes_nothing(self, store: Store) -> None:
+        """Full, failing, and taking a part: nothing of the write is kept, and the next one succeeds."""
+        await store.commit(Change(a_session(), None))
+        for how in (FaultName.ENOSPC, FaultName.EIO, FaultName.SHORT_WRITE):
+            epoch = (await self._row(store)).epoch
+            change = Change(a_session(epoch=epoch + 1), Owner("a", epoch), a_move(f"m-{how}"))
+            store.spoil_next(how)
+            try:
+                await store.commit(change)
+            except RecordFailed:
+                pass
+            else:
+                raise AssertionError(f"{how} was not told")
+            assert (await self._row(store)).epoch == epoch
+            assert await store.move(f"m-{how}") is None
+            assert await store.commit(change)
+        assert (await self._row(store)).epoch == 4
+
+    async def _row(self, store: Store) -> Session:
+        row = await store.session("s1")
+        assert row is not None
+        return row
 
 
 class LostReplyStore:

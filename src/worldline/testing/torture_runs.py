@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -36,6 +36,8 @@ from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Describe, HostFacts, Session, SessionFacts
 from worldline.runtime.run_dir import host_socket
 from worldline.schema.contract import Contract
+from worldline.schema.fault import Fault, FaultName, faults_of
+from worldline.schema.fault import Verb as Struck
 from worldline.schema.receipt import Mode
 from worldline.service.client import Client, SessionHandle
 from worldline.testing.torture_census import Census
@@ -45,6 +47,8 @@ ACTIONS = 5
 HOSTS = ("a", "b", "c", "d")
 OPTIONS = {"block_period_ms": 2.0}
 CONTRACT = Contract(pause_bound_s=10.0, completion_deadline_s=20.0)
+STRUCK_CONTRACT = Contract(pause_bound_s=3.0, completion_deadline_s=4.0)
+"""Of runs with a planted fault, which may have to wait for the deadline."""
 BLOCKS_BEFORE = 3
 BLOCKS_AFTER = 2
 USUAL_S = 0.15
@@ -79,6 +83,8 @@ class Crash:
     stopped_s: float
     moment: float
     """As a part of the verb's usual time; beyond 1 it may be over."""
+    fault: Fault | None = None
+    """Planted in the verb in place of the blow."""
 
     @classmethod
     def draw(cls, seed: int) -> Crash:
@@ -95,12 +101,34 @@ class Crash:
             kills=rng.random() < 0.5,
             stopped_s=rng.uniform(0.05, 1.5),
             moment=rng.uniform(0.0, 1.3),
+            fault=_draw_fault(rng, Struck(verb)) if rng.random() < 0.5 else None,
         )
 
+    @property
+    def killed(self) -> str | None:
+        """Who ends: source, target, controller or gateway."""
+        if self.fault is None:
+            return self.victim if self.kills else None
+        what, _, who = self.fault.name.partition("-")
+        return who if what == "kill" else None
+
     def __str__(self) -> str:
+        if self.fault is not None:
+            return f"{self._what}, with {self.fault}"
         how = "kill" if self.kills else f"stop {self.stopped_s:.2f} s"
-        what = f"{self.verb} by {self.mode.value} over {self.transport}" if self.verb == "move" else self.verb
-        return f"{what}, {how} the {self.victim} at {self.moment:.2f}"
+        return f"{self._what}, {how} the {self.victim} at {self.moment:.2f}"
+
+    @property
+    def _what(self) -> str:
+        return f"{self.verb} by {self.mode.value} over {self.transport}" if self.verb == "move" else self.verb
+
+
+def _draw_fault(rng: Random, verb: Struck) -> Fault:
+    """Each name as often as any other, and each of its steps."""
+    by_name: dict[FaultName, list[Fault]] = {}
+    for fault in faults_of(verb):
+        by_name.setdefault(fault.name, []).append(fault)
+    return replace(rng.choice(by_name[rng.choice(list(by_name))]), seed=rng.randrange(1, 10_000))
 
 
 @dataclass(slots=True)
@@ -220,7 +248,7 @@ class CrashRuns:
         self._clock = SystemClock()
         self._census = Census()
         self._usual_s = USUAL_S
-        self._fleet = Fleet.start(FleetPlan(hosts=HOSTS, worlds=(WORLD,), memory_bytes=256 << 20))
+        self._fleet = Fleet.start(FleetPlan(hosts=HOSTS, worlds=(WORLD,), memory_bytes=256 << 20, faults=True))
         self._client = Client(self._fleet.url)
 
     def __enter__(self) -> CrashRuns:
@@ -290,13 +318,14 @@ class CrashRuns:
             with Client(self._fleet.url) as client:
                 handle = client.session(session.id)
                 try:
+                    fault = None if crash.fault is None else str(crash.fault)
                     match crash.verb:
                         case "move":
-                            handle.move(target, mode=crash.mode, transport=crash.transport)
+                            handle.move(target, mode=crash.mode, transport=crash.transport, fault=fault)
                         case "park":
-                            handle.park()
+                            handle.park(fault=fault)
                         case _:
-                            handle.resume(target)
+                            handle.resume(target, fault=fault)
                 except WorldlineError as error:
                     refused.append(error.code)
 
@@ -304,12 +333,14 @@ class CrashRuns:
         began_s = self._clock.monotonic_s()
         asking.start()
         blow = Thread(target=self._strike, args=(crash, victim), name="blow", daemon=True)
-        blow.start()
+        if crash.fault is None:
+            blow.start()
         asking.join(HANG_S)
-        blow.join(HANG_S)
+        if crash.fault is None:
+            blow.join(HANG_S)
         if asking.is_alive():
             raise Broken("hangs", f"{crash.verb} did not answer within {HANG_S:.0f} s")
-        if not refused and crash.moment > 1:
+        if not refused and crash.moment > 1 and crash.fault is None:
             self._usual_s = min(self._clock.monotonic_s() - began_s, 4 * USUAL_S)
         return refused[0] if refused else None
 
@@ -346,7 +377,7 @@ class CrashRuns:
         """Lost is honest where the process that held the state was killed, and a reason is told."""
         committed = len(after.receipts) > len(before.receipts)
         holder = target if committed else before.host
-        killed = {"source": before.host, "target": target}.get(crash.victim) if crash.kills else None
+        killed = {"source": before.host, "target": target}.get(crash.killed or "")
         if killed != holder or not after.why:
             raise Broken(
                 "lost", f"{after.id} is lost, {holder} held it and {killed or 'nobody'} was killed: {after.why}"
@@ -397,14 +428,14 @@ class CrashRuns:
     # ---- patience
 
     def _open(self, crash: Crash) -> SessionHandle:
-        waiting = self._waiting()
+        waiting, contract = self._waiting(), CONTRACT if crash.fault is None else STRUCK_CONTRACT
         while True:
             waiting.check("no session could be opened")
             try:
                 living = self._living()
                 if len(living) >= 3:
                     host = Random(crash.seed).choice(living)
-                    return self._client.open(WORLD, seed=crash.seed, options=OPTIONS, contract=CONTRACT, host=host)
+                    return self._client.open(WORLD, seed=crash.seed, options=OPTIONS, contract=contract, host=host)
             except Unavailable:
                 continue
 

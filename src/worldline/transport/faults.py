@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from worldline.errors import BadValue, LinkCut, TimedOut
-from worldline.schema.fault import Fault as Planted
-from worldline.schema.fault import FaultName
+from worldline.errors import LinkCut, TimedOut
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.transport.protocol import ArenaBytes, Landed, Link, LinkEvent, Listener, Transport
@@ -308,25 +306,3 @@ class FaultyTransport:
     async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
         link = await self._inner.connect(address, key, arena, deadline_s)
         return self._fault(random.Random(self._seed)).at_source(link)
-
-
-PLANTED: Mapping[FaultName, FaultKind] = {
-    FaultName.FLIP: Flip,
-    FaultName.LIE: Lie,
-    FaultName.CUT: Cut,
-    FaultName.STALL: Stall,
-    FaultName.DROP: Drop,
-    FaultName.TRUNCATE: Truncate,
-    FaultName.DELAY: Delay,
-    FaultName.DUPLICATE: Duplicate,
-    FaultName.REORDER: Reorder,
-}
-"""The faults of `worldline.schema.fault` that are planted here."""
-
-
-def plant(transport: Transport, fault: Planted) -> Transport:
-    """The transport with this fault in each of its links. Raises `BadValue` for one that is not of the data plane."""
-    kind = PLANTED.get(fault.name)
-    if kind is None:
-        raise BadValue(f"{fault.name} is no fault of the data plane; they are {', '.join(PLANTED)}")
-    return FaultyTransport(transport, kind, fault.seed)

@@ -114,7 +114,7 @@ def write_image(path: Path, identity: Identity, digested: Digested, arena: Bytes
                     at = header.segments_offset + there.offset
                     _write(disk, file.fileno(), at, arena.bytes_at(Extent(here.offset, segment.nbytes)))
                 os.ftruncate(file.fileno(), header.total_bytes)
-                os.fsync(file.fileno())
+                disk.flush(file.fileno())
             report = reader.verify_image(draft, identity.session)
             if report.root != digested.root.hex():
                 raise Corrupt("the image read back has another root than the state", found=report.root)
@@ -138,18 +138,19 @@ class Image:
     total_bytes: int
 
 
-def open_image(path: Path, session: SessionId) -> Image:
+def open_image(path: Path, session: SessionId, disk: Disk | None = None) -> Image:
     """Reads everything but the state. `session` is whose image this must be.
 
     Raises `Malformed`, `VersionUnknown`, `ByteOrderRefused`, `Corrupt`, `WrongSession`, `LayoutRefused`, and
-    `FileNotFoundError`.
+    `OSError`.
     """
+    disk = disk or RealDisk()
     with path.open("rb") as file:
-        header = Header.decode(_read(file.fileno(), 0, HEADER_BYTES), os.fstat(file.fileno()).st_size)
-        described_bytes = _read(file.fileno(), HEADER_BYTES, header.manifest_bytes)
-        digests = _read(file.fileno(), header.digests_offset, header.leaf_count * DIGEST_BYTES)
+        header = Header.decode(_read(disk, file.fileno(), 0, HEADER_BYTES), os.fstat(file.fileno()).st_size)
+        described_bytes = _read(disk, file.fileno(), HEADER_BYTES, header.manifest_bytes)
+        digests = _read(disk, file.fileno(), header.digests_offset, header.leaf_count * DIGEST_BYTES)
         for start, end in header.gaps():
-            _check_zero(_read(file.fileno(), start, end - start))
+            _check_zero(_read(disk, file.fileno(), start, end - start))
     if blake3(described_bytes).digest() != header.manifest_digest:
         raise Corrupt("the image's manifest differs from its digest", image=path.name)
     described = decode_json(described_bytes, _Described, MANIFEST_BYTES_MAX)
@@ -169,12 +170,13 @@ def open_image(path: Path, session: SessionId) -> Image:
     return Image(path, described.identity, manifest, leaves, header.root, header.segments_offset, header.total_bytes)
 
 
-def load(image: Image, arena: WritableBytes) -> Digested:
+def load(image: Image, arena: WritableBytes, disk: Disk | None = None) -> Digested:
     """Reads the state into a fresh arena and digests it where it landed. Placements of the result are in the arena.
 
     After success the arena's state has the image's root. After failure the arena is zero. Raises `Corrupt`,
-    `Malformed`, and `NoCapacity` when the arena is too small.
+    `Malformed`, `OSError`, and `NoCapacity` when the arena is too small.
     """
+    disk = disk or RealDisk()
     manifest = _place(image.manifest, _place_bytes)
     if manifest.placements[-1].offset + manifest.placements[-1].capacity > arena.capacity:
         raise NoCapacity("the arena is too small for the image", image=image.path.name, capacity=arena.capacity)
@@ -186,10 +188,10 @@ def load(image: Image, arena: WritableBytes) -> Digested:
             for segment, here, there in _both(manifest, image.manifest):
                 start = image.segments_offset + there.offset
                 for batch in _batches(list(leaves_of(segment, here, manifest.layout.leaf_bytes))):
-                    _read_into(file.fileno(), start + batch[0].offset - here.offset, arena, batch)
+                    _read_into(disk, file.fileno(), start + batch[0].offset - here.offset, arena, batch)
                     if any(found != next(expected) for found in leaf_digests(arena, batch)):
                         raise Corrupt(f"the image's segment {segment.name!r} differs from its digests")
-                _check_zero(_read(file.fileno(), start + segment.nbytes, there.capacity - segment.nbytes))
+                _check_zero(_read(disk, file.fileno(), start + segment.nbytes, there.capacity - segment.nbytes))
     except BaseException:
         arena.zero(Extent(0, arena.capacity))
         raise
@@ -333,18 +335,21 @@ def _write(disk: Disk, fd: int, at: int, data: bytes | memoryview) -> None:
         view, at = view[done:], at + done
 
 
-def _read(fd: int, at: int, nbytes: int) -> bytes:
-    data = os.pread(fd, nbytes, at)
-    if len(data) != nbytes:
-        raise Malformed("the image is cut", offset=at + len(data))
-    return data
+def _read(disk: Disk, fd: int, at: int, nbytes: int) -> bytes:
+    data = bytearray(nbytes)
+    with memoryview(data) as view:
+        _fill(disk, fd, at, view)
+    return bytes(data)
 
 
-def _read_into(fd: int, at: int, arena: WritableBytes, batch: list[Extent]) -> None:
+def _read_into(disk: Disk, fd: int, at: int, arena: WritableBytes, batch: list[Extent]) -> None:
     nbytes = batch[-1].offset + batch[-1].nbytes - batch[0].offset
-    view = arena.bytes_at(Extent(batch[0].offset, nbytes))
+    _fill(disk, fd, at, arena.bytes_at(Extent(batch[0].offset, nbytes)))
+
+
+def _fill(disk: Disk, fd: int, at: int, view: memoryview) -> None:
     while view:
-        done = os.preadv(fd, [view], at)
+        done = disk.read(fd, view, at)
         if done == 0:
             raise Malformed("the image is cut", offset=at)
         view, at = view[done:], at + done

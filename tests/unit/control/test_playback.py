@@ -22,6 +22,7 @@ from worldline.control.playback import (
     RejectedIn,
     SendAct,
     Waited,
+    Withdrawn,
 )
 from worldline.schema.ids import Epoch, HostId
 
@@ -93,6 +94,20 @@ def test_a_parked_session_takes_no_action() -> None:
     (rejected,) = feed(player, act(1))
     assert isinstance(rejected, Reject)
     assert rejected.code == "SESSION_PARKED"
+
+
+def test_what_is_withdrawn_while_nobody_owns_the_session_is_never_sent() -> None:
+    player = playback()
+    feed(player, act(1), act(2), act(3), block(E1, 1), OwnerChanged(None, E2, 1), Withdrawn(2))
+    assert player.expected_number == 2
+    assert feed(player, OwnerChanged(B, E3, 1), HostLinkUp(E3, 1, 1)) == []
+    assert feed(player, act(2)) == sent(B, E3, 2)
+
+
+def test_nothing_is_withdrawn_while_there_is_an_owner_who_may_apply_it() -> None:
+    player = playback()
+    feed(player, act(1), act(2), Withdrawn(1))
+    assert player.expected_number == 3
 
 
 def test_a_new_owner_is_sent_what_it_has_not_applied() -> None:

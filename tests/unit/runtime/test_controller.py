@@ -19,6 +19,7 @@ from worldline.errors import (
     NoCapacity,
     NotParked,
     PlanMismatch,
+    RecordFailed,
     SessionClosed,
     SessionParked,
     StateLost,
@@ -477,7 +478,7 @@ async def test_a_disk_that_is_full_for_a_while_leaves_no_session_frozen_and_no_o
 
 async def test_an_open_that_could_not_be_recorded_leaves_nothing_at_the_host(hall):
     hall.store.lose_write = True
-    with pytest.raises(Internal):
+    with pytest.raises(RecordFailed):
         await hall.open(host="a")
     assert hall.hosts["a"][0].sessions == {}
     hall.store.lose_reply = True

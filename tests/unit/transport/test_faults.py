@@ -34,8 +34,8 @@ from worldline.testing.transports import (
     received,
     tiles,
 )
-from worldline.transport.faults import PLANTED, plant
 from worldline.transport.memory import MemoryTransport
+from worldline.transport.planted import PLANTED, plant
 from worldline.transport.registry import SHIPPED, open_transport
 
 
