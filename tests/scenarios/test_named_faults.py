@@ -9,7 +9,7 @@ from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
 from worldline.testing.faults import FaultyTransport, LateWriter
 from worldline.transport.faults import DELAY_S
-from worldline.transport.planted import PLANTED
+from worldline.transport.named_faults import PLANTED
 from worldline.transport.registry import open_transport
 
 HARMLESS = {"delay", "reorder"}

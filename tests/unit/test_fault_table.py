@@ -27,8 +27,8 @@ UNTOLD = set(re.findall(r"`(\w+)`", REST))
 """Named with the reason why they have no fault of their own."""
 CALLS = {call: "".join(part.capitalize() for part in call.value.split("-")) for call in Call}
 READS = {
-    "session", "sessions", "cordons", "operations", "move", "moves", "open_moves", "receipt", "qualification", "incarnations", "signers",
-    "spoil_next", "close",
+    "session", "sessions", "cordons", "operations", "move", "moves", "open_moves", "receipt", "qualification",
+    "incarnations", "signers", "spoil_next", "close",
 }  # fmt: skip
 AT_CALLS = [name for name in FaultName if name.endswith(("-call", "-answer"))]
 AT_NOTICES = [name for name in FaultName if name.endswith("-notice")]
@@ -59,7 +59,7 @@ def test_every_notice_can_be_lost_late_repeated_and_overtaken(notice: str, step:
     assert sorted(ROWS[notice]) == sorted(texts(AT_NOTICES, step))
 
 
-@pytest.mark.parametrize("record", RecordType)
+@pytest.mark.parametrize("record", [record for record in RecordType if record.name not in UNTOLD])
 def test_every_record_can_be_lost_late_repeated_overtaken_cut_and_damaged(record: RecordType) -> None:
     assert len(AT_RECORDS) == 7
     bare = record in {RecordType.CHUNK, RecordType.SHARED}

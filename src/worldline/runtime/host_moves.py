@@ -43,7 +43,7 @@ from worldline.schema.fault import Fault, Verb, parse_fault
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
-from worldline.transport.planted import PLANTED, plant
+from worldline.transport.named_faults import PLANTED, plant
 from worldline.transport.protocol import KEY_BYTES, Transport
 from worldline.units import format_bytes
 from worldline.verify.lanes import Lanes

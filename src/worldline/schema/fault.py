@@ -147,7 +147,9 @@ class About:
     bare: frozenset[Verb] = frozenset()
 
     def steps_in(self, verb: Verb) -> tuple[Step, ...]:
-        """Without repetition, the usual one first."""
+        """Without repetition, the usual one first. Only a move has records."""
+        if self.steps is RECORDS and verb is not Verb.MOVE:
+            return ()
         return tuple(dict.fromkeys(step for step in self.steps if step in STEPS[verb]))
 
 

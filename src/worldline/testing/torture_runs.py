@@ -47,7 +47,7 @@ ACTIONS = 5
 HOSTS = ("a", "b", "c", "d")
 OPTIONS = {"block_period_ms": 2.0}
 CONTRACT = Contract(pause_bound_s=10.0, completion_deadline_s=20.0)
-STRUCK_CONTRACT = Contract(pause_bound_s=3.0, completion_deadline_s=4.0)
+STRUCK_CONTRACT = Contract(pause_bound_s=1.5, completion_deadline_s=2.0)
 """Of runs with a planted fault, which may have to wait for the deadline."""
 BLOCKS_BEFORE = 3
 BLOCKS_AFTER = 2
@@ -77,7 +77,7 @@ class Crash:
     mode: Mode
     transport: str
     victim: str
-    """source, target, controller or gateway."""
+    """source, target, controller or gateway; nobody, where a fault is planted."""
     kills: bool
     """SIGKILL; else SIGSTOP, and SIGCONT after `stopped_s`."""
     stopped_s: float
@@ -103,6 +103,11 @@ class Crash:
             moment=rng.uniform(0.0, 1.3),
             fault=_draw_fault(rng, Struck(verb)) if rng.random() < 0.5 else None,
         )
+
+    @classmethod
+    def planted(cls, seed: int, verb: str, mode: Mode, transport: str, fault: Fault) -> Crash:
+        """A run with this fault, and no blow beside it."""
+        return cls(seed, verb, mode, transport, "nobody", False, 0.0, 0.0, fault)
 
     @property
     def killed(self) -> str | None:
@@ -257,6 +262,11 @@ class CrashRuns:
     def __exit__(self, *error: object) -> None:
         self._client.close()
         self._fleet.close()
+
+    def was_planted(self, fault: Fault) -> bool:
+        """Whether a process has said that it planted this fault, in any run."""
+        logs = (self._fleet.run_dir / "log").glob("*.log")
+        return any(f"planted: {fault}" in log.read_text(errors="replace") for log in logs)
 
     def run(self, crash: Crash) -> Fate:
         """One run, to its end whatever happens."""

@@ -35,7 +35,7 @@ from worldline.testing.transports import (
     tiles,
 )
 from worldline.transport.memory import MemoryTransport
-from worldline.transport.planted import PLANTED, plant
+from worldline.transport.named_faults import PLANTED, plant
 from worldline.transport.registry import SHIPPED, open_transport
 
 
