@@ -12,7 +12,7 @@ from worldline.runtime import controller_told, gateway, messages
 from worldline.runtime.controller_hosts import Notice
 from worldline.runtime.store import Store
 from worldline.runtime.trouble import STEP_OF_CALL, STEP_OF_LINE
-from worldline.schema.fault import FAULTS, KEYS, LINES, FaultName, Step, Verb, faults_of, parse_fault
+from worldline.schema.fault import FAULTS, KEYS, LINES, STEPS, FaultName, Step, Verb, faults_of, parse_fault
 from worldline.transport.struck import STEP_OF_RECORD
 from worldline.wire.framing import RecordType
 
@@ -69,19 +69,21 @@ def test_every_record_can_be_lost_late_repeated_overtaken_cut_and_damaged(record
 
 def test_every_write_of_the_record_can_find_the_disk_full_failing_and_short() -> None:
     writes = {name for name in vars(Store) if not name.startswith("_")} - READS
-    lines = {f"line {phase.name}" for phase in JournalPhase if phase is not JournalPhase.COMMITTED}  # `commit` has it
+    swaps = {JournalPhase.COMMITTED, JournalPhase.RETURNED}  # `commit` and `return` write these
+    lines = {f"line {phase.name}" for phase in JournalPhase if phase not in swaps}
     assert writes - {"journal"} - set(ROWS) - UNTOLD == set()
     assert lines <= set(ROWS)
     for row, step in (
         *((f"line {phase.name}", step) for phase, step in STEP_OF_LINE.items()),
         ("commit", Step.SWAP),
+        ("return", Step.RETURN),
         ("claim", Step.CLAIM),
         ("answer", Step.ANSWER),
     ):
         assert set(texts(AT_LINES, step)) <= set(ROWS[row])
-        for verb in Verb:
+        for verb in (verb for verb in Verb if step in STEPS[verb]):
             assert set(texts(AT_LINES, step)) <= {str(fault) for fault in faults_of(verb)}
-    assert {*STEP_OF_LINE.values(), Step.SWAP} == set(LINES)
+    assert {*STEP_OF_LINE.values(), Step.SWAP, Step.RETURN} == set(LINES)
     assert {Step.CLAIM, Step.ANSWER} == set(KEYS)
 
 

@@ -415,6 +415,7 @@ class OrderRun:
         move = replace(self.move, phase=str(JournalPhase.RETURNED), error=why, story=self._story())
         before = Owner(command.before.host, command.before.epoch)
         try:
+            self._trouble.spoil(Step.RETURN, self._book.store)
             ok = await self._book.swap(Change(after, before, move, str(JournalPhase.COMMITTED)))
         except Exception as error:
             log.exception("whether move %s was taken back is unknown", self.order.move)

@@ -31,6 +31,7 @@ STEP_OF: dict[type[Command], Step] = {
     words.AwaitPrepared: Step.AWAIT,
     words.SwapOwner: Step.SWAP,
     words.Activate: Step.ACTIVATE,
+    words.ReturnOwner: Step.RETURN,
     words.PublishOwner: Step.OWNER,
     words.Retire: Step.RETIRE,
     words.Discard: Step.DISCARD,
@@ -49,6 +50,7 @@ STEP_OF_CALL: dict[Call, Step] = {
 }
 STEP_OF_LINE: dict[JournalPhase, Step] = {
     JournalPhase.BEGUN: Step.BEGIN,
+    JournalPhase.ACTIVATED: Step.ACTIVATED,
     JournalPhase.ABORTED: Step.GIVE_UP,
     JournalPhase.DONE: Step.END,
 }
@@ -93,6 +95,8 @@ class Trouble:
 
     async def reach(self, step: Step) -> None:
         """To be called just before a step is done."""
+        if step is Step.ACTIVATE:
+            self._open_the_way_back()
         fault = self._due(step, _STOPS | _KILLS)
         if fault is None:
             return
@@ -109,6 +113,16 @@ class Trouble:
         helper = await asyncio.create_subprocess_exec(*wake, start_new_session=True)
         self._spawn(helper.wait())
         _later(wait_s, lambda: os.kill(pid, signal.SIGSTOP))
+
+    def _open_the_way_back(self) -> None:
+        """Only a target that ends before it plays makes an order come to the step of its fault."""
+        fault = self._fault
+        if fault is None or fault.step is not Step.RETURN or not self._left:
+            return
+        pid = self._pids(FaultName.KILL_TARGET)
+        if pid is not None:
+            log.warning("planted before %s: process %d is killed", fault, pid)
+            os.kill(pid, signal.SIGKILL)
 
     @property
     def denies_proof(self) -> bool:

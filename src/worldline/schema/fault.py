@@ -47,6 +47,12 @@ class Step(StrEnum):
     SWAP = "swap"
     """The commit: owner, line and receipt."""
     ACTIVATE = "activate"
+    ACTIVATED = "activated"
+    """The line that the target plays is written."""
+    RETURN = "return"
+    """The commit is taken back: the target is killed at `activate`, so that there is a way back, unless the arena was
+    handed over.
+    """
     OWNER = "owner"
     """The gateway is told of the new owner."""
     RETIRE = "retire"
@@ -72,7 +78,7 @@ class Step(StrEnum):
 
 
 KEYS = (Step.CLAIM, Step.ANSWER)
-LINES = (Step.SWAP, Step.BEGIN, Step.END, Step.GIVE_UP)
+LINES = (Step.SWAP, Step.BEGIN, Step.END, Step.GIVE_UP, Step.ACTIVATED, Step.RETURN)
 CALLS = (Step.RUN, Step.PREPARE, Step.AWAIT, Step.ACTIVATE, Step.RETIRE, Step.DISCARD, Step.THAW)
 NOTICES = (Step.OWNER, Step.PROGRESS)
 RECORDS = (
@@ -81,15 +87,26 @@ RECORDS = (
 UNDOING = frozenset({Step.GIVE_UP, Step.DISCARD, Step.THAW})
 """Steps that an order comes to only where something went wrong before."""
 _PLACES = (
-    Step.BEGIN, Step.PREPARE, Step.RUN, Step.AWAIT, Step.PREPARED, Step.SWAP, Step.ACTIVATE, Step.OWNER, Step.RETIRE,
-    Step.END, Step.GIVE_UP, Step.DISCARD, Step.THAW,
+    Step.BEGIN, Step.PREPARE, Step.RUN, Step.AWAIT, Step.PREPARED, Step.SWAP, Step.ACTIVATE, Step.ACTIVATED,
+    Step.RETURN, Step.OWNER, Step.RETIRE, Step.END, Step.GIVE_UP, Step.DISCARD, Step.THAW,
 )  # fmt: skip
 """Where a process can be struck."""
 
 STEPS: Mapping[Verb, frozenset[Step]] = {
     Verb.MOVE: frozenset(Step),
     Verb.PARK: frozenset(
-        {*KEYS, *LINES, Step.RUN, Step.PREPARED, Step.OWNER, Step.RETIRE, Step.THAW},
+        {
+            *KEYS,
+            Step.BEGIN,
+            Step.RUN,
+            Step.PREPARED,
+            Step.SWAP,
+            Step.OWNER,
+            Step.RETIRE,
+            Step.END,
+            Step.GIVE_UP,
+            Step.THAW,
+        },
     ),
     Verb.RESUME: frozenset(
         {*KEYS, *LINES, Step.PREPARE, Step.PREPARED, Step.ACTIVATE, Step.OWNER, Step.DISCARD},

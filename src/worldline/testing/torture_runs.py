@@ -36,7 +36,7 @@ from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Describe, HostFacts, Session, SessionFacts
 from worldline.runtime.run_dir import host_socket
 from worldline.schema.contract import Contract
-from worldline.schema.fault import Fault, FaultName, faults_of
+from worldline.schema.fault import Fault, FaultName, Step, faults_of
 from worldline.schema.fault import Verb as Struck
 from worldline.schema.receipt import Mode
 from worldline.service.client import Client, SessionHandle
@@ -114,6 +114,8 @@ class Crash:
         """Who ends: source, target, controller or gateway."""
         if self.fault is None:
             return self.victim if self.kills else None
+        if self.fault.step is Step.RETURN:
+            return "target"
         what, _, who = self.fault.name.partition("-")
         return who if what == "kill" else None
 

@@ -44,7 +44,7 @@ def test_a_text_that_is_no_fault_is_answered_with_those_there_are(text):
 
 
 def test_a_step_that_a_fault_does_not_have_in_this_verb_is_answered_with_its_own():
-    with pytest.raises(BadValue, match="at swap, begin, end, give-up, claim, answer, not"):
+    with pytest.raises(BadValue, match="at swap, begin, end, give-up, activated, return, claim, answer, not"):
         parse_fault("enospc@run")
     with pytest.raises(BadValue, match="at no step"):
         parse_fault("lie@swap")
