@@ -13,7 +13,6 @@ from worldline.errors import (
     ControllerGone,
     Corrupt,
     HostGone,
-    Internal,
     KeyReused,
     MoveInProgress,
     NoCapacity,
