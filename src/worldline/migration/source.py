@@ -2,7 +2,8 @@
 
 Invariants
   The session plays on unless the machine says otherwise: the engine is held only from `CutTaken` to the next `Thaw`.
-  A leaf is clean only if the *target* reported the digest that the source's own bytes have at the cut.
+  A leaf is clean only if the *target* reported the digest that the source's own bytes have at the cut. A frozen cut's
+  unread leaves are sent while they are read, and nothing is sealed before all are.
   After `Sealed` the session stays frozen until the controller's word (`Abort` or `Retire`) or the target's refusal: a
   lost link, a missing reply or a passed deadline never thaws it, because the swap of the owner may already be made.
   Exactly one of `Thaw` and `Fence` is the last word to the engine.
@@ -10,7 +11,7 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from worldline.errors import DeadlineMissed, Fact, LinkCut, Malformed
@@ -34,8 +35,10 @@ from worldline.migration.source_words import (
     Post,
     Posted,
     PreparedIn,
+    ReadRest,
     RefusedIn,
     Report,
+    RestRead,
     Retire,
     Sealed,
     SendRecord,
@@ -73,7 +76,7 @@ class _Reported:
         leaves = self._place(cut.manifest)
         dirty: list[Extent] = []
         for index, (leaf, digest) in enumerate(zip(leaves.extents, cut.digests, strict=True)):
-            if self._digests[index] != digest:
+            if digest is None or index in cut.doubted or self._digests[index] != digest:
                 self._digests[index] = None
                 dirty.append(leaf)
         return dirty
@@ -158,6 +161,8 @@ class SourceMachine:
                 return self._connected(now_s)
             case CutTaken():
                 return self._cut_taken(event, now_s)
+            case RestRead():
+                return self._rest_read(event, now_s)
             case Posted():
                 return self._posted(event, now_s)
             case DigestsIn():
@@ -186,7 +191,10 @@ class SourceMachine:
         self._linked = self._held = True
         self._enter(Phase.CUTTING, "connected", now_s)
         attempt = self._attempt
-        return [SendRecord(records.Hello(attempt.session, attempt.epoch, attempt.move, attempt.mode)), TakeCut()]
+        return [
+            SendRecord(records.Hello(attempt.session, attempt.epoch, attempt.move, attempt.mode)),
+            TakeCut(compares=False),
+        ]
 
     # ---- rounds
 
@@ -211,7 +219,8 @@ class SourceMachine:
                 self._enter(Phase.FROZEN, line, now_s)
                 if not dirty:
                     return [manifest, *self._seal(now_s)]
-                return [manifest, *self._post(dirty, dirty_bytes, now_s)]
+                rest: list[Command] = [ReadRest()] if cut.root is None else []
+                return [manifest, *self._post(dirty, dirty_bytes, now_s), *rest]
             case _:
                 assert_never(decision)
 
@@ -248,7 +257,18 @@ class SourceMachine:
         if self.phase is Phase.COPYING:
             return [end]
         missed = self._deadline(now_s)
-        return missed or [end, *self._seal(now_s)]
+        return missed or [end, *self._seal_if_read(now_s)]
+
+    def _rest_read(self, event: RestRead, now_s: float) -> list[Command]:
+        assert self._cut is not None, "FROZEN has a cut"
+        self._cut = replace(self._cut, digests=event.digests, root=event.root)
+        if not self._round.arrived:
+            return []
+        return self._deadline(now_s) or self._seal_if_read(now_s)
+
+    def _seal_if_read(self, now_s: float) -> list[Command]:
+        assert self._cut is not None, "FROZEN has a cut"
+        return [] if self._cut.root is None else self._seal(now_s)
 
     def _digests_in(self, event: DigestsIn, now_s: float) -> list[Command]:
         ahead = event.round > self._round.number or (event.round == self._round.number and not self._round.arrived)
@@ -262,13 +282,13 @@ class SourceMachine:
         self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s)
         self._held = True
         self._enter(Phase.CUTTING, f"the target has digested round {event.round}", now_s)
-        return [TakeCut()]
+        return [TakeCut(compares=True)]
 
     # ---- the end
 
     def _seal(self, now_s: float) -> list[Command]:
         cut = self._cut
-        assert cut is not None, "only a cut can be sealed"
+        assert cut is not None and cut.root is not None, "only a cut that was read can be sealed"
         self._enter(Phase.SEALED, f"sealed at block {cut.manifest.block}", now_s)
         block = cut.manifest.block
         held_us = min(max(0, round(1e6 * (now_s - self._frozen_at_s))), 2**32 - 1)

@@ -43,11 +43,14 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class CutTaken:
-    """The engine stands at a block boundary and is held. `digests` are the leaves' in manifest order."""
+    """The engine stands at a block boundary and is held. `digests` are the leaves' in manifest order, None for one that
+    was not read: it is taken to differ from what the target has.
+    """
 
     manifest: Manifest
-    digests: tuple[bytes, ...]
-    root: bytes
+    digests: tuple[bytes | None, ...]
+    root: bytes | None
+    """None where a leaf is unread."""
     layout: bytes
     """The layout's digest."""
     number: int
@@ -56,6 +59,16 @@ class CutTaken:
     """When the engine reached the boundary, or was asked for the cut if it stood there idle: a pause counts from here,
     capture and digests included.
     """
+    doubted: frozenset[int] = frozenset()
+    """Numbers of leaves that the target is to read again whatever it has reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestRead:
+    """`ReadRest` has ended: the frozen cut's digests, all of them."""
+
+    digests: tuple[bytes, ...]
+    root: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +125,7 @@ class Deadline:
 
 
 Event: TypeAlias = (
-    Connected | CutTaken | Posted | DigestsIn | PreparedIn | RefusedIn | LinkLost | Abort | Retire | Deadline
+    Connected | CutTaken | RestRead | Posted | DigestsIn | PreparedIn | RefusedIn | LinkLost | Abort | Retire | Deadline
 )
 
 
@@ -121,7 +134,16 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TakeCut:
-    """Hold the engine at its next block boundary, capture and digest everything, answer `CutTaken`."""
+    """Hold the engine at its next block boundary and capture its state; answer `CutTaken`. Where `compares`, read what
+    is worth comparing with the target's reports; else nothing is known there, and nothing need be read.
+    """
+
+    compares: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRest:
+    """Read what the cut left unread, the engine held; answer `RestRead`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +210,7 @@ class CloseLink:
     """Fence the link; the session stays."""
 
 
-Command: TypeAlias = TakeCut | Thaw | SendRecord | Post | Report | Sealed | Failed | Fence | CloseLink
+Command: TypeAlias = TakeCut | ReadRest | Thaw | SendRecord | Post | Report | Sealed | Failed | Fence | CloseLink
 
 
 # ---- which event may lead where
@@ -219,7 +241,8 @@ TRANSITIONS: Table[Phase] = {
         Deadline: (Phase.COPYING, Phase.THAWED),
     },
     Phase.FROZEN: {
-        Posted: (Phase.SEALED, Phase.THAWED),
+        Posted: (Phase.FROZEN, Phase.SEALED, Phase.THAWED),
+        RestRead: (Phase.FROZEN, Phase.SEALED, Phase.THAWED),
         DigestsIn: (Phase.FROZEN,),
         PreparedIn: (Phase.THAWED,),
         RefusedIn: (Phase.THAWED,),
@@ -246,7 +269,8 @@ TRANSITIONS: Table[Phase] = {
     },
     Phase.RETIRED: dict.fromkeys((PreparedIn, RefusedIn, LinkLost, Abort, Retire, Deadline), (Phase.RETIRED,)),
     Phase.THAWED: dict.fromkeys(
-        (Connected, CutTaken, Posted, DigestsIn, PreparedIn, RefusedIn, LinkLost, Abort, Deadline), (Phase.THAWED,)
+        (Connected, CutTaken, RestRead, Posted, DigestsIn, PreparedIn, RefusedIn, LinkLost, Abort, Deadline),
+        (Phase.THAWED,),
     ),
 }
 """A thawed source takes no `Retire`: the session would have two owners or none."""

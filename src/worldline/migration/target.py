@@ -355,10 +355,6 @@ class TargetMachine:
             )
         self._seal = event
         self._enter(Phase.VERIFYING, f"sealed at block {event.block}", now_s)
-        if self._hands_over:  # what was read while the source could write proves nothing
-            for index in range(len(ground.leaves)):
-                if index not in ground.fresh:
-                    ground.forget(index)
         return [StopReceiving(), *self._verify(ground)]
 
     def _verify(self, ground: Ground) -> list[Command]:
@@ -394,6 +390,7 @@ class TargetMachine:
         told: list[Command] = [SendRecord(records.Prepared(event.root))] if self._linked else []
         proof = Prepared(
             manifest=ground.manifest,
+            digests=tuple(digest for digest in ground.digests if digest is not None),
             source_root=seal.root,
             target_root=event.root,
             layout=event.layout,

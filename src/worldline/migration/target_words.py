@@ -208,6 +208,8 @@ class Prepared:
     """The answer to `AwaitPrepared`: what the receipt is made of."""
 
     manifest: Manifest
+    digests: tuple[bytes, ...]
+    """As this host read them, in manifest order."""
     source_root: bytes
     target_root: bytes
     layout: bytes

@@ -10,12 +10,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from worldline.clock import Clock
 from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
 from worldline.runtime.frames import Shown, show
+from worldline.runtime.host_handover import HandedOver
+from worldline.runtime.host_readings import Readings, without_written
 from worldline.schema.inventory import rules_under
 from worldline.schema.layout import Layout, Manifest
 from worldline.snapshot.arena import Arena
@@ -23,7 +26,8 @@ from worldline.snapshot.gather import Gatherer
 from worldline.snapshot.memory import ArenaMemory
 from worldline.snapshot.rebuild import rebuild
 from worldline.units import format_bytes
-from worldline.verify.digests import digest_state, layout_digest, root
+from worldline.verify.digests import layout_digest, root
+from worldline.verify.lanes import Lanes
 from worldline.worlds.protocol import LiveWorld, Partial, Tree, World
 
 
@@ -50,6 +54,56 @@ class Cut:
     at_s: float
 
 
+class Read(Enum):
+    """How much of a state a survey reads."""
+
+    ALL = "all"
+    """Whatever is not known by the watch."""
+    DOUBTFUL = "doubtful"
+    """Nothing where there is a watch: what it does not know is taken to be rewritten. All where there is none."""
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of a survey. `withdraw`: from it on nothing in this process writes the arena, until `go_on`."""
+
+    read: Read
+    withdraw: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """A state as it was verified where it lies in this process: `digests` by manifest order."""
+
+    manifest: Manifest
+    digests: tuple[bytes, ...]
+    root: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The state at one boundary, read as far as its caller asked: `digests` has None for what was not."""
+
+    manifest: Manifest
+    digests: tuple[bytes | None, ...]
+    layout: bytes
+    number: int
+    at_s: float
+
+    @property
+    def text_leaves(self) -> int:
+        """The first so many leaves are the tree's text."""
+        layout = self.manifest.layout
+        return -(-layout.segments[0].nbytes // layout.leaf_bytes)
+
+    @property
+    def root(self) -> bytes | None:
+        """None where something is unread."""
+        digests = [digest for digest in self.digests if digest is not None]
+        return root(self.layout, digests) if len(digests) == len(self.digests) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """One generated block."""
@@ -65,7 +119,15 @@ class Made:
 class Engine:
     """A live world bound to its arena. Made by `open` and `install`."""
 
-    def __init__(self, world: World, live: LiveWorld, gatherer: Gatherer, position: Position, clock: Clock) -> None:
+    def __init__(
+        self,
+        world: World,
+        live: LiveWorld,
+        gatherer: Gatherer,
+        position: Position,
+        clock: Clock,
+        lanes: Lanes | None = None,
+    ) -> None:
         self._world = world
         self._live: LiveWorld | None = live
         self._gatherer = gatherer
@@ -73,39 +135,50 @@ class Engine:
         self._rules = rules_under("world", live.rules)
         self._layout: tuple[Layout, bytes] | None = None
         self._reached_at_s = clock.monotonic_s()
+        self._readings = Readings(gatherer.arena, lanes)
+        self._lets_go_on = False
+        """Nobody asks for surveys any more; heard by the engine's thread when it comes by."""
         self.position = position
         self.state_bytes = 0
         """As of the last capture."""
 
     @classmethod
-    def open(cls, world: World, seed: int, arena: Arena, clock: Clock) -> Engine:
+    def open(cls, world: World, seed: int, arena: Arena, clock: Clock, lanes: Lanes | None = None) -> Engine:
         """A new session at block 0. Raises `LayoutRefused` for a world whose state can't be described exactly."""
         memory = ArenaMemory(arena)
-        engine = cls(world, world.open(seed, memory), Gatherer(memory), Position(), clock)
+        engine = cls(world, world.open(seed, memory), Gatherer(memory), Position(), clock, lanes)
         engine._capture()
         return engine
 
     @classmethod
-    def install(cls, world: World, manifest: Manifest, arena: Arena, proven_root: bytes, clock: Clock) -> Engine:
+    def install(cls, world: World, proven: Proven, arena: Arena, clock: Clock, lanes: Lanes | None = None) -> Engine:
         """The session whose proven bytes lie in `arena`, ready for its next block.
 
         What the world took over is captured again and must have the proven root: an importer that drops or changes
         something raises `Corrupt` or `LayoutRefused`, before the session has made a block.
         """
-        rebuilt = rebuild(manifest, arena)
-        position = _read_position(rebuilt.tree, manifest)
+        rebuilt = rebuild(proven.manifest, arena)
+        position = _read_position(rebuilt.tree, proven.manifest)
         assert isinstance(rebuilt.tree, dict)
         live = world.restore(rebuilt.tree["world"], rebuilt.memory)
-        engine = cls(world, live, rebuilt.gatherer, position, clock)
-        engine.refuse_change(manifest.layout, proven_root)
+        engine = cls(world, live, rebuilt.gatherer, position, clock, lanes)
+        engine.refuse_change(proven)
         return engine
 
-    def refuse_change(self, proven_layout: Layout, proven_root: bytes) -> None:
-        """Raises `LayoutRefused` or `Corrupt` unless the state, read anew where it lies, is the one that was proven."""
-        cut = self.cut()
-        if cut.manifest.layout != proven_layout:
+    def refuse_change(self, proven: Proven) -> None:
+        """Raises `LayoutRefused` or `Corrupt` unless the state, captured anew where it lies, is the proven one.
+
+        Where nobody but this process can write the arena, and it says which pages it wrote, the other leaves are what
+        the proof read and are not read again. Everywhere else all of it is.
+        """
+        manifest = self._capture()
+        if manifest.layout != proven.manifest.layout:
             raise LayoutRefused("the world took over a state of another layout than the one that was verified")
-        if cut.root != proven_root:
+        written = self.arena.written_here() if isinstance(self.arena, HandedOver) else None
+        digests: Sequence[bytes | None] = [None] * len(proven.digests)
+        if written is not None and manifest.placements == proven.manifest.placements:
+            digests = without_written(manifest, proven.digests, written)
+        if root(self._layout_digest(manifest), self._readings.read(manifest, digests)) != proven.root:
             raise Corrupt("the world's state after the installation is not the state that was verified")
 
     @property
@@ -114,6 +187,8 @@ class Engine:
 
     def step(self, number: int, action: int, witness: bool) -> Made:
         """Generates the next block from action `number`."""
+        self._hear()
+        self._readings.begin_block()
         began_s = self.clock.monotonic_s()
         shown = show(self._world_now.step(action), self._world.readout)
         ended_s = self.clock.monotonic_s()
@@ -130,16 +205,51 @@ class Engine:
         )
 
     def cut(self) -> Cut:
-        """The state as it is now, gathered into the arena and digested where it lies.
-
-        All of it is read, also what is declared never to be written: the source's digest of a byte is its word that the
-        target's byte is right, and a declaration is no proof of that.
-        """
+        """The state as it is now, gathered into the arena and all of it read where it lies."""
         manifest = self._capture()
-        if self._layout is None or self._layout[0] != manifest.layout:
-            self._layout = (manifest.layout, layout_digest(manifest.layout))
-        layout, digests = self._layout[1], digest_state(self.arena, manifest).digests
+        layout = self._layout_digest(manifest)
+        digests = self._readings.read(manifest, [None] * manifest.layout.leaf_count)
         return Cut(manifest, digests, layout, root(layout, digests), self.position.number, self._reached_at_s)
+
+    # ---- while the session is on its way out
+
+    def survey(self, wish: Wish) -> Survey:
+        """The state as it is now, its leaves read as `wish` says. Begins to watch what the engine writes.
+
+        What is declared never to be written is believed by nobody: a leaf that is not read here was read before, and
+        the kernel saw no write to it since.
+        """
+        self._hear()
+        manifest = self._capture()
+        self._readings.settle()
+        if wish.withdraw:
+            self.arena.withdraw()
+        elif not self._readings.watching:
+            self._readings.watch()
+        digests = self._readings.take(manifest)
+        if wish.read is Read.ALL or (wish.read is Read.DOUBTFUL and not self._readings.watching):
+            digests = self._readings.read(manifest, digests)
+        else:
+            digests = self._readings.read_first(manifest, digests)
+        return Survey(manifest, digests, self._layout_digest(manifest), self.position.number, self._reached_at_s)
+
+    def finish(self, survey: Survey) -> Survey:
+        """Reads what the survey left unread. The engine has been held since."""
+        return replace(survey, digests=self._readings.read(survey.manifest, survey.digests))
+
+    def keep_quiet(self, manifest: Manifest) -> None:
+        """The session is to play on, and another survey follows that of `manifest`."""
+        self.arena.give_back()
+        self._readings.keep_quiet(manifest)
+
+    def let_go_on(self) -> None:
+        """No survey will follow. From any thread; takes effect before the next block."""
+        self._lets_go_on = True
+
+    def _hear(self) -> None:
+        if self._lets_go_on:
+            self._lets_go_on = False
+            self._readings.unwatch()
 
     def flip(self, bit: int) -> str:
         """Sabotage: flips one bit of the world's live tensors (bit number modulo their bits). Returns the tensor's
@@ -166,15 +276,22 @@ class Engine:
         """Drops the live world, and with it every tensor over the arena. Idempotent."""
         self._live = None
 
-    def close(self) -> None:
-        """Lets go of the world and unmaps the arena. The memory is freed when nobody else has it mapped."""
+    def close(self, wait: bool = True) -> None:
+        """Lets go of the world and unmaps the arena. The memory is freed when nobody else has it mapped. Without `wait`
+        the fence holds when this returns, and the rest follows.
+        """
         self.let_go()
-        self.arena.close()
+        self.arena.close(wait)
 
     @property
     def _world_now(self) -> LiveWorld:
         assert self._live is not None, "the engine has let go of its world"
         return self._live
+
+    def _layout_digest(self, manifest: Manifest) -> bytes:
+        if self._layout is None or self._layout[0] != manifest.layout:
+            self._layout = (manifest.layout, layout_digest(manifest.layout))
+        return self._layout[1]
 
     def _capture(self) -> Manifest:
         tree: dict[str, Tree] = {

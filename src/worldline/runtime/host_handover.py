@@ -12,6 +12,7 @@ from typing import Self
 
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
+from worldline.snapshot.watch import private_pages
 
 _MAP_NORESERVE = 0x4000
 
@@ -32,6 +33,12 @@ class HandedOver(Arena):
         """From here on this is the session's arena, shared with nobody. Only after the source was fenced."""
         self._owned = True
         self._map(mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd)
+
+    def written_here(self) -> list[Extent] | None:
+        """The pages that this process has written, and so has copies of; None where the system can't say, or `own` was
+        called.
+        """
+        return None if self._owned else private_pages(self.address, self.capacity)
 
     def zero(self, extent: Extent) -> None:
         """Before the commit nothing: what is free is zero already, and a hole would be punched into the source's

@@ -370,7 +370,14 @@ class Moves:
     def _image_tools(self) -> ImageTools:
         desk = self._desk
         return ImageTools(
-            desk.host, desk.image_dir, desk.clock, self._host.tell_failed, self._gone, desk.signing, self._arena
+            desk.host,
+            desk.image_dir,
+            desk.clock,
+            self._host.tell_failed,
+            self._gone,
+            desk.signing,
+            self._arena,
+            desk.lanes,
         )
 
 

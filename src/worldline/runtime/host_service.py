@@ -204,7 +204,7 @@ class Host:
     def _open_engine(self, built: Built, order: wire.OpenSession) -> Engine:
         arena = self.memory.arena(order.session, built.world.state_bytes_max)
         try:
-            return Engine.open(built.world, order.spec.seed, arena, self._clock)
+            return Engine.open(built.world, order.spec.seed, arena, self._clock, self._lanes)
         except BaseException:
             arena.close()
             raise

@@ -119,8 +119,10 @@ class HostedSession:
         assert self._task is None, "a session is started once"
         self._task = asyncio.create_task(self._play(), name=f"play-{self.identity.session}")
 
-    async def close(self) -> None:
-        """Ends the session here: loop and thread joined, arena unmapped. Idempotent."""
+    async def close(self, wait: bool = True) -> None:
+        """Ends the session here: loop and thread joined, arena fenced off, and unmapped, unless nobody is to `wait` for
+        that. Idempotent.
+        """
         if self._closed:
             return
         self._closed = True
@@ -128,7 +130,7 @@ class HostedSession:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         async with self._lock_or_held():
-            await self._thread.do(self.engine.close)
+            await self._thread.do(lambda: self.engine.close(wait))
             self._thread.join()
         self._watchers.clear()
         self._recent.clear()  # a move that ended is remembered, and its session with it: not its pictures
@@ -212,8 +214,9 @@ class HostedSession:
         self.held_by = move
 
     def release(self, move: str) -> None:
-        """Lets the session play on, if it was `move` that froze it. Idempotent."""
+        """Lets the session play on, if it was `move` that froze it, its memory at its addresses again. Idempotent."""
         if self.held_by == move:
+            self.engine.arena.give_back()
             self.held_by = None
             self._boundary.release()
 

@@ -18,7 +18,7 @@ from worldline.clock import Clock
 from worldline.control.admission import check_plans
 from worldline.errors import BadValue, Internal, PlanMismatch, StaleEpoch, StateLost, WorldlineError
 from worldline.runtime.driver import refuse
-from worldline.runtime.host_engine import Cut, Engine
+from worldline.runtime.host_engine import Cut, Engine, Proven
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.messages import LoadImage, SessionFailed, WriteImage
@@ -31,6 +31,7 @@ from worldline.snapshot.arena import Arena
 from worldline.verify import image as images
 from worldline.verify.digests import Digested
 from worldline.verify.disk import Disk, disk_of
+from worldline.verify.lanes import Lanes
 from worldline.verify.receipts import UNSEALED, make_receipt
 from worldline.verify.signing import SigningKey
 
@@ -54,6 +55,7 @@ class ImageTools:
     signing: SigningKey
     arena: Callable[[str, Built], Arena]
     """For an arrival: the arena that goes with its move's reservation."""
+    lanes: Lanes
 
     def path(self, name: str) -> Path:
         """Where the image of this name lies. Raises `BadValue` for anything but a plain file name."""
@@ -230,7 +232,13 @@ class ImageArrival:
         try:
             digested = await asyncio.to_thread(self._read, found, arena)
             engine = await self._thread.do(
-                lambda: Engine.install(self._built.world, digested.manifest, arena, found.root, self._tools.clock)
+                lambda: Engine.install(
+                    self._built.world,
+                    Proven(digested.manifest, digested.digests, found.root),
+                    arena,
+                    self._tools.clock,
+                    self._tools.lanes,
+                )
             )
         except BaseException:
             arena.zero(Extent(0, arena.capacity))

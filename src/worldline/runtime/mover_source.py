@@ -21,14 +21,16 @@ from worldline.migration import source_words as words
 from worldline.migration.attempt import Attempt
 from worldline.migration.source import SourceMachine, event_of
 from worldline.runtime.driver import SideWork, next_event, refuse
-from worldline.runtime.host_engine import Cut
+from worldline.runtime.host_engine import Read, Survey, Wish
 from worldline.runtime.hosting import HostedSession
 from worldline.runtime.messages import Progress, RunSource, SourceSealed
 from worldline.runtime.mover_outbox import Outbox
 from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.layout import META_SEGMENT, Extent, Manifest
+from worldline.schema.receipt import Mode
 from worldline.transport.protocol import ArenaBytes, Link, RecordIn, Transport
+from worldline.verify.digests import root
 from worldline.wire import records
 
 CONNECT_S = 10.0
@@ -75,6 +77,7 @@ class SourceRun:
         self._events: asyncio.Queue[words.Event | Trouble] = asyncio.Queue()
         self._outbox: Outbox | None = None
         self._work = SideWork(self._work_failed)
+        self._survey: Survey | None = None
         self._cutting: asyncio.Task[None] | None = None
         self._task = asyncio.create_task(self._drive(), name=f"source-{order.move}")
 
@@ -150,10 +153,12 @@ class SourceRun:
 
     async def _do(self, command: words.Command) -> None:
         match command:
-            case words.TakeCut():
-                self._cutting = self._work.spawn(self._take_cut())
+            case words.TakeCut(compares):
+                self._cutting = self._work.spawn(self._take_cut(self._wish(compares)))
+            case words.ReadRest():
+                self._cutting = self._work.spawn(self._read_rest())
             case words.Thaw():
-                self.session.release(self.order.move)
+                await self._thaw()
             case words.SendRecord(record):
                 if self._outbox is not None:
                     self._outbox.put_record(records.encode(record))
@@ -170,7 +175,8 @@ class SourceRun:
                 await self._close_link()
             case words.Fence():
                 await self._close_link()
-                await self.session.close()
+                # What was handed over is the target's memory now, and the target waits for the fence alone.
+                await self.session.close(wait=not self._tools.transport.hands_over)
             case _:
                 assert_never(command)
 
@@ -179,6 +185,7 @@ class SourceRun:
             task.cancel()
         if self._work.tasks:
             await asyncio.wait(self._work.tasks)
+        self.session.engine.let_go_on()
         await self._close_link()
 
     # ---- effects
@@ -215,7 +222,16 @@ class SourceRun:
         else:
             self._events.put_nowait(Trouble(error.code, error.sentence))
 
-    async def _take_cut(self) -> None:
+    def _wish(self, compares: bool) -> Wish:
+        """What is handed over is not sent: reading a leaf costs as much as having it read again. Over a wire it pays to
+        know what need not be sent.
+        """
+        hands_over = self._tools.transport.hands_over
+        read = Read.NOTHING if not compares else Read.DOUBTFUL if hands_over else Read.ALL
+        may_be_last = compares or self.order.mode is not Mode.PRECOPY
+        return Wish(read, withdraw=may_be_last)
+
+    async def _take_cut(self, wish: Wish) -> None:
         move, asked_at_s = self.order.move, self._tools.clock.monotonic_s()
         try:
             await self.session.hold(move)
@@ -223,7 +239,7 @@ class SourceRun:
             self._events.put_nowait(Trouble(error.code, error.sentence))
             return
         try:
-            cut = await self.session.do(lambda engine: engine.cut())
+            survey = await self.session.do(lambda engine: engine.survey(wish))
         except WorldlineError as error:
             self.session.release(move)
             self._events.put_nowait(Trouble(error.code, error.sentence))
@@ -231,7 +247,35 @@ class SourceRun:
         except BaseException:
             self.session.release(move)
             raise
-        self._events.put_nowait(_cut_taken(cut, asked_at_s))
+        self._survey = survey
+        self._events.put_nowait(self._cut_taken(survey, asked_at_s))
+
+    def _cut_taken(self, survey: Survey, asked_at_s: float) -> words.CutTaken:
+        # A session that stood idle was held from when the cut was asked for, not since its last block long ago.
+        held_at_s = max(survey.at_s, asked_at_s)
+        # A target that shares the memory reads the tree's text after every freeze: a writer with a mapping of its own,
+        # whom the fence does not reach, is most likely to be seen there.
+        doubted = frozenset(range(survey.text_leaves)) if self._tools.transport.hands_over else frozenset()
+        return words.CutTaken(
+            survey.manifest, survey.digests, survey.root, survey.layout, survey.number, held_at_s, doubted
+        )
+
+    async def _read_rest(self) -> None:
+        begun = self._survey
+        assert begun is not None, "the rest is that of a survey"
+        try:
+            survey = await self.session.do(lambda engine: engine.finish(begun))
+        except WorldlineError as error:
+            self._events.put_nowait(Trouble(error.code, error.sentence))
+            return
+        digests = tuple(digest for digest in survey.digests if digest is not None)
+        self._events.put_nowait(words.RestRead(digests, root(survey.layout, digests)))
+
+    async def _thaw(self) -> None:
+        survey, goes_on = self._survey, self._machine.phase is not words.Phase.THAWED
+        if goes_on and survey is not None and self.session.held_by == self.order.move:
+            await self.session.do(lambda engine: engine.keep_quiet(survey.manifest))
+        self.session.release(self.order.move)
 
     async def _post(self, link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
         self._events.put_nowait(words.Posted(await link.post(extents, deadline_s)))
@@ -263,12 +307,6 @@ class SourceRun:
     def _work_failed(self, error: BaseException) -> None:
         log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
         self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
-
-
-def _cut_taken(cut: Cut, asked_at_s: float) -> words.CutTaken:
-    # A session that stood idle was held from when the cut was asked for, not since its last block long ago.
-    held_at_s = max(cut.at_s, asked_at_s)
-    return words.CutTaken(cut.manifest, cut.digests, cut.root, cut.layout, cut.number, held_at_s)
 
 
 def _write_late(manifest: Manifest, arena: ArenaBytes) -> None:

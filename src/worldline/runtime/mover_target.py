@@ -16,7 +16,6 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, assert_never
 
 from worldline.clock import Clock
@@ -25,7 +24,7 @@ from worldline.migration import target_words as words
 from worldline.migration.attempt import Attempt
 from worldline.migration.target import TargetMachine, event_of
 from worldline.runtime.driver import SideWork, next_event, refuse
-from worldline.runtime.host_engine import Engine
+from worldline.runtime.host_engine import Engine, Proven
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_worlds import Built
 from worldline.runtime.hosting import EngineThread, HostedSession, Identity
@@ -293,24 +292,23 @@ class TargetAttempt:
         if self._ground.arena is None:
             self._handed_over = arena = HandedOver.take(arena)
         self._engine = await self._thread.do(
-            lambda: Engine.install(self._built.world, proof.manifest, arena, proof.target_root, self._tools.clock)
+            lambda: Engine.install(
+                self._built.world,
+                Proven(proof.manifest, proof.digests, proof.target_root),
+                arena,
+                self._tools.clock,
+                self._tools.lanes,
+            )
         )
 
     async def _come_into_force(self, epoch: int) -> None:
         """After the commit, and, for a handed-over arena, after the source was fenced."""
         engine, order = self._engine, self.order
-        assert engine is not None and self._proof is not None, "the answer was given after the installation"
-        try:
-            if self._handed_over is not None:
-                self._handed_over.own()
-                layout, proven_root = self._proof.manifest.layout, self._proof.target_root
-                await self._thread.do(partial(engine.refuse_change, layout, proven_root))
-        except WorldlineError as error:
-            self._hosted.set_exception(error)
-            await self._discard(zero=False)
-            return
-        if self._handed_over is not None and self._arena is not None:
-            self._arena.close()  # the read-only mapping through which it was verified
+        assert engine is not None, "the answer was given after the installation"
+        if self._handed_over is not None:
+            self._handed_over.own()
+            if self._arena is not None:
+                self._arena.close()  # the read-only mapping through which it was verified
         identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
         self._hosted.set_result(HostedSession(identity, self._built, engine, self._thread, self._tools.on_failed))
 

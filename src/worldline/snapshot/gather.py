@@ -42,6 +42,11 @@ LEAF_BYTES = 256 * 1024
 
 assert LEAF_BYTES <= LEAF_BYTES_MAX
 
+_COMPARED_BYTES = 1024 * 1024
+
+_libc = ctypes.CDLL(None)
+_libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
 _INT_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -98,7 +103,9 @@ class Gatherer:
                 self._clear_rest(found, stretch)
             else:
                 self._copy(found, stretch, place)
-        self.arena.bytes_at(Extent(placements[0].offset, len(meta)))[:] = meta
+        text = self.arena.bytes_at(Extent(placements[0].offset, len(meta)))
+        if text != meta:
+            text[:] = meta
         return Manifest(layout, placements, block)
 
     def _lay_out(self, found: list[Found], stretches: list[Stretch], meta_bytes: int) -> Layout:
@@ -156,7 +163,9 @@ class Gatherer:
     def _clear_rest(self, found: list[Found], stretch: Stretch) -> None:
         if not stretch.covered:
             (index,) = stretch.members
-            _rest(found[index]).zero_()
+            rest = _rest(found[index])
+            if _as_integers(rest).any():
+                rest.zero_()
 
     def _copy(self, found: list[Found], stretch: Stretch, place: Placement) -> None:
         """Makes the place hold the stretch's canonical bytes."""
@@ -173,7 +182,7 @@ class Gatherer:
         done = stretch.base
         for start, end in parts:
             ctypes.memset(target + done - stretch.base, 0, start - done)
-            ctypes.memmove(target + start - stretch.base, start, end - start)
+            _bring(target + start - stretch.base, start, end - start)
             done = end
         ctypes.memset(target + done - stretch.base, 0, stretch.base + stretch.nbytes - done)
 
@@ -222,16 +231,29 @@ def _rest(item: Found) -> torch.Tensor:
     return item.tensor.detach().narrow(dim, stop, item.tensor.shape[dim] - stop)
 
 
+def _bring(target: int, origin: int, nbytes: int) -> None:
+    """Makes the memory equal. Pages that are equal already are not written: whoever watches them need not read them."""
+    for at in range(0, nbytes, _COMPARED_BYTES):
+        size = min(_COMPARED_BYTES, nbytes - at)
+        if _libc.memcmp(target + at, origin + at, size) != 0:
+            ctypes.memmove(target + at, origin + at, size)
+
+
+def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements as integers: what is compared and copied is bytes."""
+    plain = tensor.detach()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    return plain.view(_INT_OF_SIZE[plain.itemsize])
+
+
 def _copy_elements(tensor: torch.Tensor, storage: torch.UntypedStorage, base: int) -> None:
     """Copies a tensor's elements to the same distance from the storage's start as they have from `base`, as
     integers.
     """
     if tensor.numel() == 0:
         return
-    plain = tensor.detach()
-    if plain.is_complex():
-        plain = torch.view_as_real(plain)
-    plain = plain.view(_INT_OF_SIZE[plain.itemsize])
+    plain = _as_integers(tensor)
     # A repeated dimension (stride 0) is one row of memory, and torch writes to no tensor that has one.
     shape = [1 if stride == 0 else size for size, stride in zip(plain.shape, plain.stride(), strict=True)]
     plain = plain.as_strided(shape, plain.stride())

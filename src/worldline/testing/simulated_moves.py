@@ -106,6 +106,8 @@ class SourceRun:
         self.host, self.order, self.engine, self._answer = host, order, engine, answer
         self.link: SimLink | None = None
         self._late_write: tuple[int, int] | None = None
+        self._read = False
+        """The latest cut was read when it was taken."""
         now_s = host.timeline.now_s
         self.machine = host.sim.kinds.source(attempt_of(order), order.contract, now_s, LIMITS)
         self._wake()
@@ -143,8 +145,10 @@ class SourceRun:
     def _do(self, command: source.Command) -> None:
         self.host.tell("%s source: %s", self.order.move, type(command).__name__)
         match command:
-            case source.TakeCut():
-                self.engine.hold(self.order.move, self._cut)
+            case source.TakeCut(compares):
+                self.engine.hold(self.order.move, lambda: self._cut(compares))
+            case source.ReadRest():
+                self.host.after(self.host.sim.rng.uniform(0.0005, 0.01), self._read_rest)
             case source.Thaw():
                 if self._late_write is not None:
                     at, before = self._late_write
@@ -155,7 +159,8 @@ class SourceRun:
                     self.link.send(self.link.at_target, record)
             case source.Post(extents):
                 assert self.link is not None, "a post follows a connection"
-                self._write_late(extents)
+                if self._read:
+                    self._write_late(extents)
                 self.link.post(extents)
             case source.Sealed() | source.Failed():
                 self._answer(command)
@@ -171,22 +176,31 @@ class SourceRun:
                 assert_never(command)
 
     def _write_late(self, extents: tuple[Extent, ...]) -> None:
-        """Fault 18: something writes although the session is frozen. Taken back where the session is to go on."""
+        """Fault 18: something writes although the session is frozen and read. Taken back where it is to go on."""
         if self.machine.phase is source.Phase.FROZEN and self.host.sim.trouble.chance("late-write"):
             at = self.host.sim.rng.choice(extents).offset
             self._late_write = (at, self.engine.arena.data[at])
             self.engine.arena.data[at] ^= 1
 
-    def _cut(self) -> None:
+    def _cut(self, compares: bool) -> None:
+        """A cut that compares nothing reads nothing; the frozen one is read while its leaves are sent."""
         engine = self.engine
         if engine.ended:
             return
-        manifest = manifest_at(engine.block)
-        digests = tuple(leaf_digests(engine.arena, LEAVES))
+        self._read = compares
+        found = leaf_digests(engine.arena, LEAVES)
+        digests = tuple(found) if compares else (None,) * len(LEAVES)
+        whole = root(LAYOUT_DIGEST, found) if compares else None
         held_at_s = self.host.timeline.now_s - 0.001
-        self.feed(
-            source.CutTaken(manifest, digests, root(LAYOUT_DIGEST, digests), LAYOUT_DIGEST, engine.block, held_at_s)
-        )
+        self.feed(source.CutTaken(manifest_at(engine.block), digests, whole, LAYOUT_DIGEST, engine.block, held_at_s))
+
+    def _read_rest(self) -> None:
+        if self.engine.ended or self.machine.phase is not source.Phase.FROZEN:
+            return
+        digests = tuple(leaf_digests(self.engine.arena, LEAVES))
+        if not self.order.hands_over:  # there the fence is up since the cut, and nobody can
+            self._write_late(LEAVES)
+        self.feed(source.RestRead(digests, root(LAYOUT_DIGEST, digests)))
 
 
 class TargetRun:

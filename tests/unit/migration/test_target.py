@@ -139,7 +139,7 @@ def test_leaves_without_a_digest_are_read_after_the_seal() -> None:
     assert compute == t.ComputeRoot(manifest(), (digest("z"),) * 3)
 
 
-def test_a_handed_over_arena_is_read_again_after_the_seal_where_it_was_read_before_the_freeze() -> None:
+def test_a_leaf_that_the_source_found_as_it_was_reported_is_not_read_again_after_the_seal() -> None:
     target = receiving(hands_over=True)
     land_all(target)
     target.handle(t.ManifestIn(2, manifest(6)), 0.2)
@@ -147,9 +147,8 @@ def test_a_handed_over_arena_is_read_again_after_the_seal_where_it_was_read_befo
     assert isinstance(job, t.Digest)
     target.handle(t.LaneDone(job.ticket, ((EXTENTS[1], digest("B")),)), 0.2)
     target.handle(t.RoundEndIn(2, BYTES), 0.2)
-    _, again = target.handle(seal(block=6, generation=2), 0.3)
-    assert isinstance(again, t.Digest)
-    assert again.extents == (EXTENTS[0], EXTENTS[2])
+    _, compute = target.handle(seal(block=6, generation=2), 0.3)
+    assert compute == t.ComputeRoot(manifest(6), tuple(map(digest, "aBc")))
 
 
 def test_equal_roots_are_proven_and_the_link_is_closed_before_the_proof_is_answered() -> None:
@@ -157,7 +156,9 @@ def test_equal_roots_are_proven_and_the_link_is_closed_before_the_proof_is_answe
     told, closed, proof = target.handle(t.RootComputed(ROOT, LAYOUT_DIGEST), 0.3)
     assert told == t.SendRecord(records.Prepared(ROOT))
     assert closed == t.CloseLink()
-    assert proof == t.Prepared(manifest(), ROOT, ROOT, LAYOUT_DIGEST, 5, LEAVES, LEAVES * BYTES, 1)
+    assert proof == t.Prepared(
+        manifest(), tuple(map(digest, "abc")), ROOT, ROOT, LAYOUT_DIGEST, 5, LEAVES, LEAVES * BYTES, 1
+    )
 
 
 def test_other_bytes_are_refused_as_corrupt() -> None:

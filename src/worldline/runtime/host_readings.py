@@ -1,0 +1,225 @@
+"""What is known of the bytes of one session's leaves, and by what right.
+
+Invariants
+  A digest is known only of bytes that were read where they lie, and only for as long as the kernel's watch saw no write
+  to their pages since before they were read. No declaration counts as knowledge: a write rule only chooses which
+  pages are worth arming, and an engine's word that a stretch is final only says when to read it.
+  Without a watch nothing is known, and everything is read.
+
+Called from the session's engine thread, but for the lanes' own reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from worldline.errors import LaneFull
+from worldline.migration.leaves import Leaves
+from worldline.schema.inventory import Append, Once, Ring, Static
+from worldline.schema.layout import Extent, Manifest, Segment, View, leaves_of
+from worldline.snapshot.arena import Arena
+from worldline.snapshot.watch import Watch
+from worldline.verify.digests import leaf_digests
+from worldline.verify.lanes import Lanes, batches
+
+QUIET_SHARE = 0.2
+"""Above this share of rewritten pages reading a leaf costs less than its first writes while it is armed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Lane jobs under way over leaves that were armed before."""
+
+    extents: tuple[Extent, ...]
+    futures: tuple[Future[list[bytes]], ...]
+
+
+class Readings:
+    """Reads leaves with the help of the host's lanes, and remembers what a watch lets it remember."""
+
+    def __init__(self, arena: Arena, lanes: Lanes | None) -> None:
+        self._arena = arena
+        self._lanes = lanes
+        self._watch: Watch | None = None
+        self._known: dict[Extent, bytes] = {}
+        self._leaves: Leaves | None = None
+        self._loud: set[Extent] = set()
+        """Leaves that were written while armed: not armed again under this watch."""
+        self._under_way: list[_Reading] = []
+        self._announced: list[Extent] = []
+
+    # ---- watching
+
+    @property
+    def watching(self) -> bool:
+        return self._watch is not None
+
+    def watch(self) -> bool:
+        """Begins to remember. False where the system has no watch."""
+        self._watch = self._arena.watch()
+        return self._watch is not None
+
+    def unwatch(self) -> None:
+        """Forgets all. Idempotent."""
+        self.settle()
+        self._watch = None
+        self._arena.unwatch()
+        self._known, self._leaves = {}, None
+        self._loud, self._announced = set(), []
+
+    # ---- at a boundary
+
+    def take(self, manifest: Manifest) -> tuple[bytes | None, ...]:
+        """What is known of each leaf now; None for the rest. After `settle`."""
+        leaves = self._leaves = Leaves.at(manifest, self._leaves)
+        self._watch = self._watch and self._arena.watch()
+        if self._watch is None:
+            self._known = {}
+        else:
+            self.forget_written(self._watch.written())
+        return tuple(self._known.get(extent) for extent in leaves.extents)
+
+    def forget_written(self, written: Iterable[Extent]) -> None:
+        """Nothing is known any more of the leaves under `written`."""
+        for extent in _touched(self._known, written):
+            del self._known[extent]
+            self._loud.add(extent)
+
+    def read(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes, ...]:
+        """`digests` made whole: what is missing is read where it lies, by the lanes and this thread together.
+
+        The caller holds the engine, so nothing of it writes meanwhile.
+        """
+        extents = tuple(manifest.leaves())
+        missing = [extent for extent, digest in zip(extents, digests, strict=True) if digest is None]
+        found = iter(self._read_all(missing))
+        return tuple(next(found) if digest is None else digest for digest in digests)
+
+    def read_first(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
+        """Reads the tree's text, which is new at every boundary, and leaves the rest as it is."""
+        count = -(-manifest.layout.segments[0].nbytes // manifest.layout.leaf_bytes)
+        first = [extent for extent, _ in zip(manifest.leaves(), range(count), strict=False)]
+        return (*leaf_digests(self._arena, first), *digests[count:])
+
+    def keep_quiet(self, manifest: Manifest) -> None:
+        """Before the session plays on: arms what its rules say a block leaves alone, and has it read meanwhile."""
+        if self._watch is None:
+            return
+        quiet = {index for index, segment in enumerate(manifest.layout.segments) if _is_quiet(segment, manifest, index)}
+        extents = [
+            extent for extent in _leaves_of(manifest, quiet) if extent not in self._known and extent not in self._loud
+        ]
+        self._read_meanwhile(extents)
+
+    # ---- within a block
+
+    def begin_block(self) -> None:
+        """What was announced in the block before is written anew: its pages are to cost nothing."""
+        announced, self._announced = self._announced, []
+        if self._watch is None or not announced:
+            return
+        self.settle()
+        self._watch.disarm(announced)
+        for extent in announced:
+            self._known.pop(extent, None)
+
+    def announce(self, stretch: Extent) -> tuple[Extent, ...]:
+        """The engine says that it will not write `stretch` again before the boundary. Returns the leaves in it."""
+        if self._watch is None or self._leaves is None:
+            return ()
+        end = stretch.offset + stretch.nbytes
+        whole = tuple(
+            extent
+            for extent in (self._leaves.extents[index] for index in self._leaves.touched(stretch))
+            if stretch.offset <= extent.offset and extent.offset + extent.nbytes <= end
+        )
+        self._announced.extend(whole)
+        self._read_meanwhile(whole)
+        return whole
+
+    # ---- reading
+
+    def _read_meanwhile(self, extents: Sequence[Extent]) -> None:
+        """Arms, then reads on the lanes; where they are full nothing is read, and the boundary will."""
+        if self._watch is None or self._lanes is None or not extents:
+            return
+        self._watch.arm(extents)
+        try:
+            futures = self._lanes.submit(self._arena, extents)
+        except LaneFull:
+            return
+        self._under_way.append(_Reading(tuple(extents), tuple(futures)))
+
+    def settle(self) -> None:
+        """Returns when no lane reads for this session any more; what they have not begun is read here."""
+        under_way, self._under_way = self._under_way, []
+        for reading in under_way:
+            jobs = zip(batches(reading.extents), reading.futures, strict=True)
+            for batch, future in reversed(list(jobs)):
+                digests = leaf_digests(self._arena, batch) if future.cancel() else future.result()
+                self._known.update(zip(batch, digests, strict=True))
+
+    def _read_all(self, extents: Sequence[Extent]) -> list[bytes]:
+        if self._lanes is None:
+            return leaf_digests(self._arena, extents)
+        try:
+            futures = self._lanes.submit(self._arena, extents)
+        except LaneFull:
+            return leaf_digests(self._arena, extents)
+        jobs = list(zip(batches(extents), futures, strict=True))
+        parts = [leaf_digests(self._arena, batch) if future.cancel() else None for batch, future in reversed(jobs)]
+        done = zip(reversed(parts), futures, strict=True)
+        return [digest for part, future in done for digest in (future.result() if part is None else part)]
+
+
+def without_written(
+    manifest: Manifest, digests: Sequence[bytes], written: Iterable[Extent]
+) -> tuple[bytes | None, ...]:
+    """The leaves' digests, None for those that share a byte with `written`."""
+    extents = tuple(manifest.leaves())
+    touched = set(_touched(extents, written))
+    return tuple(None if extent in touched else digest for extent, digest in zip(extents, digests, strict=True))
+
+
+def _touched(extents: Iterable[Extent], written: Iterable[Extent]) -> list[Extent]:
+    """Those of `extents` that share a byte with `written`."""
+    pages = iter(sorted(written, key=lambda extent: extent.offset))
+    page = next(pages, None)
+    found: list[Extent] = []
+    for extent in sorted(extents, key=lambda extent: extent.offset):
+        while page is not None and page.offset + page.nbytes <= extent.offset:
+            page = next(pages, None)
+        if page is not None and page.offset < extent.offset + extent.nbytes:
+            found.append(extent)
+    return found
+
+
+def _leaves_of(manifest: Manifest, segments: set[int]) -> list[Extent]:
+    """The leaves of the segments of these numbers."""
+    placed = enumerate(zip(manifest.layout.segments, manifest.placements, strict=True))
+    return [
+        extent
+        for index, (segment, place) in placed
+        if index in segments
+        for extent in leaves_of(segment, place, manifest.layout.leaf_bytes)
+    ]
+
+
+def _is_quiet(segment: Segment, manifest: Manifest, index: int) -> bool:
+    """Whether a block is declared to leave most of the segment alone, and capture does not copy it anew."""
+    if not manifest.placements[index].resident:
+        return False
+    match segment.write:
+        case Static() | Once() | Append():
+            return True
+        case Ring(dim=dim, slot=slot):
+            view = _first_view(manifest, index)
+            return view is not None and slot <= QUIET_SHARE * view.shape[dim]
+        case _:
+            return False
+
+
+def _first_view(manifest: Manifest, segment: int) -> View | None:
+    return next((view for view in manifest.layout.views if view.segment == segment), None)
