@@ -200,13 +200,14 @@ def test_a_target_that_is_killed_before_it_plays_leaves_the_session_playing_at_i
     row, move = session.describe(), client.move(refused.value.facts["move"])
     assert (row.status, row.host, row.epoch, row.cut_block) == ("running", "a", 3, 3)
     assert (move.outcome, move.error.code) == ("returned", "HOST_GONE")
+    assert row.why == move.error.sentence
     assert any("RETURNED: a owns epoch 3" in line for line in move.story)
     assert not any("ACTIVATED" in line for line in move.story)
     assert client.receipt(row.receipts[-1]).epoch == 2
     walk.play(3)
     assert_one_owner(fleet, session)
     assert session.move("c", transport="tcp").receipt is not None
-    assert session.describe().epoch == 4
+    assert (session.describe().epoch, session.describe().why) == (4, None)
     walk.play(2)
     assert_one_owner(fleet, session)
     until("hosts", lambda: all(host.alive for host in client.hosts()))

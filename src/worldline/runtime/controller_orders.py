@@ -382,6 +382,7 @@ class OrderRun:
             status="parked" if command.after.host is None else "running",
             image=self.order.image if command.after.host is None else None,
             receipts=with_receipt(row, command.receipt),
+            why=None,
             asleep=False,
         )
         move = replace(self.move, phase=str(JournalPhase.COMMITTED), receipt=command.receipt, story=self._story())
@@ -410,6 +411,8 @@ class OrderRun:
             plan=receipt.source_plan,
             status="parked" if command.after.host is None else "running",
             image=self.order.image,
+            why=command.why.sentence,
+            asleep=self._book.view(self.order.session).asleep,  # as it was shown until now
         )
         why = ErrorRecord(command.why.code, command.why.sentence, dict(command.why.facts))
         move = replace(self.move, phase=str(JournalPhase.RETURNED), error=why, story=self._story())

@@ -514,7 +514,7 @@ class Session(Message, frozen=True):
     """The move in progress."""
     receipts: list[str]
     why: str | None
-    """Why it is lost."""
+    """Why it is lost; of one that is not, why its last change of owner was taken back."""
     asleep: bool = False
     """Parked because its player was idle: it is resumed when that player acts."""
 

@@ -64,7 +64,7 @@ export class Players {
   /** Notes in the block periods that a move was refused here; one that was made is noted with its gap. */
   #mark(move) {
     this.#marked.add(move.id);
-    if (move.outcome === "refused")
+    if (["refused", "returned"].includes(move.outcome))
       this.get(move.session)?.periods.mark(null, "refused", move.error?.code ?? "refused");
   }
 

@@ -132,11 +132,11 @@ export class Stage {
 
   #alert(session, player) {
     const move = this.state.movesOf(session.id)[0];
-    const refusal = move?.outcome === "refused" ? move.error : null;
+    const refusal = ["refused", "returned"].includes(move?.outcome) ? move.error : null;
     const trouble =
       this.state.troubles.get(session.id) ??
       refusal ??
-      (session.why ? { code: "STATE_LOST", sentence: session.why } : null) ??
+      (session.status === "lost" && session.why ? { code: "STATE_LOST", sentence: session.why } : null) ??
       player?.trouble;
     this.alert.hidden = !trouble;
     say(this.watching, player?.pace.watches ? "Another page walks here. Press a key to walk yourself." : "");
