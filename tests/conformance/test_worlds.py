@@ -11,6 +11,18 @@ WORLDS = {
     "tiny": ("worldline.testing.tiny:TinyWorld", {}),
     "load": ("load", {"bytes": "1.5MB", "layers": 2, "horizon_frames": 12}),
     "lm": ("lm", {"weights": "random", "context_tokens": 240}),
+    "lm static": ("lm", {"weights": "random", "context_tokens": 240, "cache": "static"}),
+    "lm sliding": ("lm", {"weights": "random", "context_tokens": 240, "cache": "sliding"}),
+    "lm static sliding": (
+        "lm",
+        {
+            "weights": "random",
+            "context_tokens": 100,
+            "cache": "static-sliding",
+            "window_tokens": 99,
+            "prompt": "A door.",
+        },
+    ),
     "diffusers": ("diffusers", {}),
     "reference": ("reference", {}),
 }

