@@ -22,11 +22,12 @@ MANY = Spreading(streams=3, open_bytes=1, extent_bytes_min=64 * 1024, piece_byte
 """Streams at every turn, however little there is to send."""
 
 
-@pytest.fixture(params=[*sorted(SHIPPED), "tcp+streams", "tcp+tls", "tcp+tls+streams"])
+@pytest.fixture(params=[*sorted(SHIPPED), "tcp+streams", "tcp+tls", "tcp+tls+streams", "tcp+window"])
 def transport(request, certificates):
     if request.param.startswith("tcp+"):
         identity = TlsIdentity(certificates, "a") if "tls" in request.param else None
-        return TcpTransport(identity, spreading=MANY if "streams" in request.param else Spreading())
+        spreading = MANY if "streams" in request.param else Spreading()
+        return TcpTransport(identity, spreading=spreading, codec="window" if "window" in request.param else "auto")
     return open_transport(request.param)
 
 

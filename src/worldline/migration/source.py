@@ -50,7 +50,7 @@ from worldline.schema.contract import Contract
 from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, format_seconds
-from worldline.wire import records, spread
+from worldline.wire import encoded, records, spread
 
 
 @dataclass(slots=True)
@@ -368,6 +368,8 @@ def event_of(record: records.Record) -> Event:
             | spread.Piece()
             | spread.Streams()
             | spread.Doors()
+            | encoded.Encoded()
+            | encoded.Decodes()
             | records.Shared()
             | records.CopyRecord()
             | records.RowsRecord()

@@ -66,7 +66,7 @@ from worldline.migration.target_words import (
 )
 from worldline.schema.rows import Copy
 from worldline.units import format_bytes
-from worldline.wire import records, spread
+from worldline.wire import encoded, records, spread
 
 
 @dataclass(slots=True)
@@ -456,6 +456,8 @@ def event_of(record: records.Record) -> Event:
         case records.Digests() | records.Prepared() | records.Refused():
             raise Malformed(f"a {record.TYPE.name} record from a source")
         case records.Chunk() | records.Shared() | spread.Spread() | spread.Piece() | spread.Streams() | spread.Doors():
+            raise Malformed(f"a {record.TYPE.name} record from a source")
+        case encoded.Encoded() | encoded.Decodes():
             raise Malformed(f"a {record.TYPE.name} record from a source")
         case _:
             assert_never(record)

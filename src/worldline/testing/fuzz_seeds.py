@@ -20,6 +20,7 @@ from worldline.verify.image import Identity
 from worldline.verify.receipts import UNSEALED, encode_receipt, make_receipt
 from worldline.verify.signing import SigningKey
 from worldline.wire import records as wire
+from worldline.wire.encoded import Decodes, Encoded
 from worldline.wire.framing import HEADER_BYTES, Numberer, split_record
 from worldline.wire.manifest import manifest_to_body
 from worldline.wire.spread import Doors, Piece, Spread, Streams
@@ -61,6 +62,8 @@ def _records() -> tuple[wire.Record, ...]:
         Doors((4000, 4001)),
         Spread(Extent(0, 2 * PAGE), 0, PAGE),
         Piece(0, 1, PAGE),
+        Encoded(Extent(0, PAGE), 9, 2),
+        Decodes((1, 2)),
     )
 
 

@@ -25,10 +25,12 @@ from typing import Final, Protocol
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError
 from worldline.schema.layout import Extent
 from worldline.transport.channel import Channel
+from worldline.transport.coding import AUTO, NONE, Coder, Decoder
 from worldline.transport.deadline import Deadline
 from worldline.transport.protocol import ArenaBytes
 from worldline.transport.stream import Carrier, Tell, check_landing
 from worldline.transport.tls import TlsSocket
+from worldline.wire.encoded import Decodes, Encoded
 from worldline.wire.framing import HEADER_BYTES, Numberer, Reader
 from worldline.wire.records import Chunk, Record, decode_frame, encode
 from worldline.wire.spread import Doors, Piece, Spread, Streams
@@ -80,9 +82,15 @@ class ChunkSource(Carrier):
     is_target = False
 
     def __init__(
-        self, arena: ArenaBytes, dial: Callable[[int, int], Awaitable[AnySocket]], spreading: Spreading
+        self,
+        arena: ArenaBytes,
+        dial: Callable[[int, int], Awaitable[AnySocket]],
+        spreading: Spreading,
+        codec: str = AUTO,
     ) -> None:
         self._arena = arena
+        self._coder = Coder(arena, codec)
+        self._answered = asyncio.Event()
         self._dial = dial
         self._spreading = spreading
         self._asked = False
@@ -102,6 +110,10 @@ class ChunkSource(Carrier):
         self._tell = tell
 
     async def ready(self, extents: Sequence[Extent]) -> None:
+        if self._coder.choice not in {AUTO, NONE}:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ANSWER_S):
+                    await self._answered.wait()
         wanted = self._spreading.streams
         if self._asked or not wanted or sum(extent.nbytes for extent in extents) < self._spreading.open_bytes:
             return
@@ -127,18 +139,20 @@ class ChunkSource(Carrier):
 
     def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Iterator[tuple[bytes, memoryview | None]]:
         self._deadline = deadline
-        for extent in extents:
-            small = extent.nbytes < self._spreading.extent_bytes_min
-            if small or not self._streams or self._rate_bytes_per_s is not None:  # one stream keeps a rate best
-                yield encode(Chunk(extent)), self._arena.bytes_at(extent)
-                continue
-            spread = Spread(extent, self._number, self._spreading.piece_bytes)
-            self._number += 1
-            with self._told:
-                self._left += spread.piece_count
-            for index in range(spread.piece_count):
-                self._work.put((spread, index))
-            yield encode(spread), None
+        return self._coder.records(extents, self._raw)
+
+    def _raw(self, extent: Extent) -> Iterator[tuple[bytes, memoryview | None]]:
+        small = extent.nbytes < self._spreading.extent_bytes_min
+        if small or not self._streams or self._rate_bytes_per_s is not None:  # one stream keeps a rate best
+            yield encode(Chunk(extent)), self._arena.bytes_at(extent)
+            return
+        spread = Spread(extent, self._number, self._spreading.piece_bytes)
+        self._number += 1
+        with self._told:
+            self._left += spread.piece_count
+        for index in range(spread.piece_count):
+            self._work.put((spread, index))
+        yield encode(spread), None
 
     def finish(self) -> None:
         with self._told:
@@ -147,6 +161,11 @@ class ChunkSource(Carrier):
                 raise self._error
 
     def landing(self, record: Record, receive_into: Callable[[memoryview], None]) -> Iterable[Extent]:
+        if isinstance(record, Decodes):
+            self._coder.allow(record.codecs)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._answered.set)
+            return ()
         doors = self._doors
         if not isinstance(record, Doors) or doors is None:
             raise Malformed(f"{type(record).__name__} is not a record for this side of a tcp link")
@@ -155,7 +174,8 @@ class ChunkSource(Carrier):
         return ()
 
     def crossed(self, extents: Sequence[Extent]) -> int:
-        return sum(extent.nbytes for extent in extents)
+        saved, self._coder.saved_bytes = self._coder.saved_bytes, 0
+        return sum(extent.nbytes for extent in extents) - saved
 
     def pace(self, rate_bytes_per_s: float | None) -> None:
         self._rate_bytes_per_s = rate_bytes_per_s
@@ -170,6 +190,7 @@ class ChunkSource(Carrier):
 
     async def close(self) -> None:
         self._closed = True
+        self._coder.close()
         self._fail(LinkCut("the link was closed on this side"))
         for channel, _ in self._streams:
             channel.end()
@@ -254,6 +275,7 @@ class ChunkTarget(Carrier):
 
     def __init__(self, arena: ArenaBytes, open_door: Callable[[int], Awaitable[Door]]) -> None:
         self._arena = arena
+        self._decoder = Decoder(arena)
         self._open_door = open_door
         self._loop = asyncio.get_running_loop()
         self._admitting: set[asyncio.Task[None]] = set()
@@ -269,6 +291,7 @@ class ChunkTarget(Carrier):
     def attach(self, tell: Tell, on_broken: Callable[[WorldlineError], None]) -> None:
         self._tell = tell
         self._on_broken = on_broken
+        self._spawn(self._say_codecs())
 
     def crossed(self, extents: Sequence[Extent]) -> int:
         return sum(extent.nbytes for extent in extents)
@@ -278,6 +301,9 @@ class ChunkTarget(Carrier):
             case Chunk(extent):
                 check_landing(extent, self._arena.capacity)
                 return self._receive(extent, receive_into)
+            case Encoded():
+                check_landing(record.extent, self._arena.capacity)
+                return (self._decoder.land(record, receive_into),)
             case Spread():
                 check_landing(record.extent, self._arena.capacity)
                 return self._assemble(record)
@@ -414,6 +440,10 @@ class ChunkTarget(Carrier):
         with self._turn:
             self._admitting.discard(task)
             self._turn.notify_all()
+
+    async def _say_codecs(self) -> None:
+        with contextlib.suppress(WorldlineError):  # the link is closed already; a source that hears nothing sends raw
+            await self._tell(encode(Decodes(self._decoder.numbers)))
 
     async def _admit(self, count: int) -> None:
         doors: list[Door] = []

@@ -38,6 +38,8 @@ _LINK_TYPES = frozenset(
         RecordType.PIECE,
         RecordType.STREAMS,
         RecordType.DOORS,
+        RecordType.ENCODED,
+        RecordType.DECODES,
     }
 )
 

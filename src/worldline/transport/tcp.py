@@ -16,6 +16,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from worldline.errors import BadValue, LinkCut, TimedOut, Unauthenticated
+from worldline.transport.coding import AUTO, check_choice
 from worldline.transport.handshake import admit_source, check_key, prove_to_target
 from worldline.transport.private_network import check_private
 from worldline.transport.protocol import ArenaBytes, Link, Listener
@@ -60,9 +61,11 @@ class TcpTransport:
         *,
         fabric_private: bool = False,
         spreading: Spreading = Spreading(),  # noqa: B008 - a frozen value
+        codec: str = AUTO,
     ) -> None:
         """`address` is where targets listen. Raises `Unauthenticated` for one that others reach without an identity.
 
+        `codec`, of links that this side connects: one of `coding.CHOICES`.
         With `fabric_private` an emulated fabric's is taken without one, if `check_private` finds that it is that.
         """
         try:
@@ -78,6 +81,7 @@ class TcpTransport:
                 )
             check_private(address)
         self._spreading = spreading
+        self._codec = check_choice(codec)
         self._identity = identity
         self._address = address
         self._private = fabric_private and not found.is_loopback
@@ -103,7 +107,7 @@ class TcpTransport:
             return await self._dial(Place(host, ip, port), stream_key(key, index), ANSWER_S)
 
         sock = await self._dial(Place(host, ip, port), key, deadline_s)
-        return StreamLink(sock, arena, ChunkSource(arena, dial, self._spreading), "tcp-source")
+        return StreamLink(sock, arena, ChunkSource(arena, dial, self._spreading, self._codec), "tcp-source")
 
     async def _dial(self, place: Place, key: bytes, deadline_s: float) -> AnySocket:
         raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -22,6 +22,8 @@ RECORD_BYTES_MAX = 32 * 1024 * 1024
 CHUNK_PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
 DIGESTS_MAX = 1024 * 1024
 SHARED_EXTENTS_MAX = 65_536
+ENCODED_BYTES_MAX = 4 * 1024 * 1024
+"""Of an encoded chunk, before and after."""
 STREAMS_MAX = 8
 """Beside the link's own."""
 UNKNOWN_BODY_BYTES_MAX = 64 * 1024
@@ -52,6 +54,8 @@ class RecordType(IntEnum):
     PIECE = 14
     STREAMS = 15
     DOORS = 16
+    ENCODED = 17
+    DECODES = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +84,11 @@ LIMITS: Mapping[int, Limit] = {
     RecordType.PIECE: Limit(16, 16, CHUNK_PAYLOAD_BYTES_MAX),
     RecordType.STREAMS: Limit(8, 8),
     RecordType.DOORS: Limit(12, 8 + 4 * STREAMS_MAX),
+    RecordType.ENCODED: Limit(24, 24, ENCODED_BYTES_MAX),
+    RecordType.DECODES: Limit(8, 8),
 }
 _UNKNOWN = Limit(0, UNKNOWN_BODY_BYTES_MAX)
-_WITH_PAYLOAD = frozenset({RecordType.CHUNK, RecordType.PIECE})
+_WITH_PAYLOAD = frozenset({RecordType.CHUNK, RecordType.PIECE, RecordType.ENCODED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
 from worldline.schema.rows import Copy, Runs
 from worldline.wire.body import Body, Count, decode_json, encode_json
+from worldline.wire.encoded import Decodes, Encoded, decode_decodes, decode_encoded, encode_coded_record
 from worldline.wire.framing import LIMITS, Frame, Header, RecordType, build_header, split_record
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
 from worldline.wire.rows import decode_copy, decode_rows, encode_copy, encode_rows
@@ -188,6 +189,8 @@ Record: TypeAlias = (
     | Piece
     | Streams
     | Doors
+    | Encoded
+    | Decodes
 )
 
 
@@ -223,6 +226,8 @@ def _payload_bytes(record: Record) -> int:
             return extent.nbytes
         case Piece():
             return record.nbytes
+        case Encoded():
+            return record.encoded_bytes
         case _:
             return 0
 
@@ -263,6 +268,8 @@ def _encode_body(record: Record) -> bytes:
             return _sized(record.root, ROOT_BYTES, "a root")
         case Spread() | Piece() | Streams() | Doors():
             return encode_link_record(record)
+        case Encoded() | Decodes():
+            return encode_coded_record(record)
         case Refused() | Abort():
             return encode_json(_WhyBody(record.code, record.sentence), LIMITS[record.TYPE].body_bytes_max)
 
@@ -427,4 +434,6 @@ _DECODERS: Mapping[RecordType, Callable[[bytes], Record]] = {
     RecordType.PIECE: decode_piece,
     RecordType.STREAMS: decode_streams,
     RecordType.DOORS: decode_doors,
+    RecordType.ENCODED: decode_encoded,
+    RecordType.DECODES: decode_decodes,
 }

@@ -6,6 +6,7 @@ from worldline.schema.inventory import Append, Free, Kind, Once, Realloc, Ring, 
 from worldline.schema.layout import LEAF_BYTES_MAX, LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment, View
 from worldline.schema.receipt import Mode
 from worldline.schema.rows import Copy, Runs, Shift
+from worldline.wire.encoded import Decodes, Encoded
 from worldline.wire.records import (
     Abort,
     Chunk,
@@ -32,6 +33,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 roots = st.binary(min_size=32, max_size=32)
 extents = st.builds(Extent, st.integers(0, 2**62), st.integers(1, 2**32 - 1))
 chunk_extents = st.builds(Extent, st.integers(0, 2**62), st.integers(1, 64 * 1024 * 1024))
+coded_extents = st.builds(Extent, st.integers(0, 2**62), st.integers(9, 4 * 1024 * 1024))
 rules = st.one_of(
     st.builds(Roll, dims, counts, counts),
     st.builds(Ring, dims, counts),
@@ -87,6 +89,13 @@ records = st.one_of(
     st.builds(Spread, chunk_extents, u64, st.integers(4096, 64 * 1024 * 1024)),
     st.builds(Piece, u64, u32, st.integers(1, 64 * 1024 * 1024)),
     st.builds(Streams, st.integers(1, 8)),
+    st.builds(
+        Encoded,
+        st.builds(Extent, st.integers(0, 2**62), st.integers(9, 4 << 20)),
+        st.integers(1, 8),
+        st.integers(1, 31),
+    ),
+    st.builds(Decodes, st.sets(st.integers(1, 31)).map(sorted).map(tuple)),
     st.builds(Doors, st.lists(st.integers(1, 65_535), min_size=1, max_size=8).map(tuple)),
     st.builds(
         Digests,

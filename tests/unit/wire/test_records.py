@@ -14,6 +14,7 @@ from worldline.schema.layout import SEGMENTS_MAX, Extent, Layout, Manifest, Plac
 from worldline.schema.receipt import Mode
 from worldline.schema.rows import Copy, Runs, Shift
 from worldline.wire.body import decode_json, encode_json
+from worldline.wire.encoded import Decodes, Encoded
 from worldline.wire.framing import HEADER_BYTES, LIMITS, RECORD_BYTES_MAX, Header, RecordType, build_header
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
 from worldline.wire.records import (
@@ -102,6 +103,12 @@ GOLDEN = [
     (Piece(3, 1, 0x20), 0x20, bytes.fromhex("0300000000000000 01000000 20000000")),
     (Streams(2), 0, bytes.fromhex("02000000 00000000")),
     (Doors((1, 65535)), 0, bytes.fromhex("02000000 00000000 01000000 ffff0000")),
+    (
+        Encoded(Extent(0x1000, 0x20), 0x1F, 3),
+        0x1F,
+        bytes.fromhex("0010000000000000 20000000 1f000000 03 00000000000000"),
+    ),
+    (Decodes((1, 4)), 0, bytes.fromhex("12000000 00000000")),
     (RoundEnd(2, 0x0102030405), 0, bytes.fromhex("02000000 00000000 0504030201000000")),
     (
         Digests(2, (LeafDigest(Extent(0x1000, 0x20), b"0123456789abcdef"),)),
@@ -134,6 +141,8 @@ NUMBERS = {
     Piece: 14,
     Streams: 15,
     Doors: 16,
+    Encoded: 17,
+    Decodes: 18,
 }
 
 

@@ -1,0 +1,279 @@
+"""Chunks that travel encoded, where that is faster than raw on this machine, this link and these bytes.
+
+Source: `Coder` measures the link by the first raw bytes and again now and then, tries the codecs on a sample of what is
+to be sent, and decides for each chunk (`capacity.coding`). A thread of its own encodes ahead of the sender.
+Target: `Decoder` decodes into the arena, on the thread that receives.
+
+Invariant: an encoded chunk writes within its extent alone, and is digested there as any other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from worldline.capacity.coding import Coding, best_codec
+from worldline.clock import Clock, SystemClock
+from worldline.codecs.protocol import Codec
+from worldline.codecs.registry import CODECS, available, codec, codec_of
+from worldline.errors import BadValue, LinkCut, MissingExtra
+from worldline.schema.layout import Extent
+from worldline.transport.protocol import ArenaBytes
+from worldline.wire.encoded import Encoded
+from worldline.wire.framing import ENCODED_BYTES_MAX
+from worldline.wire.records import Chunk, encode
+
+AUTO: Final = "auto"
+NONE: Final = "none"
+CHOICES: Final = (AUTO, NONE, *(name for name in CODECS if name != "raw"))
+MIB: Final = 1024 * 1024
+SLICE_BYTES: Final = MIB
+"""Encoded as one record: the target decodes it while its socket's buffer takes the next."""
+AHEAD: Final = 3
+"""Slices encoded before they are sent."""
+CODED_BYTES_MIN: Final = 16 * 1024
+WARM_BYTES: Final = 4 * MIB
+"""The first bytes go into buffers and tell nothing of the link."""
+PROBE_BYTES: Final = 4 * MIB
+PROBE_AGAIN_BYTES: Final = 512 * MIB
+"""After so much the link is measured anew: it may have become faster, or slower."""
+LINK_BYTES_PER_S_MAX: Final = 1e9
+"""Nothing is encoded for a faster link, whose several streams need the processors themselves."""
+SAMPLE_BYTES: Final = 256 * 1024
+SAMPLE_AGAIN_BYTES: Final = 32 * MIB
+LIKELY: Final = {
+    "zeros": Coding(1.0, 8e9, 8e9),
+    "window": Coding(1.33, 2.5e9, 2.5e9),
+    "exponents": Coding(1.5, 0.7e9, 1.5e9),
+}
+"""What a codec may do at best: where even this gains nothing it is not tried."""
+SHARE_OF_LAST: Final = 0.25
+"""How much one more slice counts in what is known of a codec."""
+
+Outgoing = Iterator[tuple[bytes, memoryview | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    extent: Extent
+    encoded: memoryview
+    seconds: float
+
+
+def check_choice(choice: str) -> str:
+    """Raises `BadValue` for what is none of `CHOICES`, and `MissingExtra`."""
+    if choice not in CHOICES:
+        raise BadValue(f"a codec is one of {', '.join(CHOICES)}, not {choice[:40]!r}")
+    if choice in CODECS:
+        codec(choice)
+    return choice
+
+
+class Coder:
+    """Source side, of one link. All but `allow`, `choose_from` and `close` is called on the sending thread."""
+
+    def __init__(self, arena: ArenaBytes, choice: str = AUTO, clock: Clock | None = None) -> None:
+        self._arena = arena
+        self.choice = check_choice(choice)
+        self._clock = clock or SystemClock()
+        self._allowed: frozenset[str] = frozenset()
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: deque[tuple[Extent, Codec, Future[_Slice]]] = deque()
+        self._known: dict[str, Coding] = {}
+        self._unsampled_bytes = SAMPLE_AGAIN_BYTES
+        self._warm_bytes = WARM_BYTES
+        self._probed_bytes = 0
+        self._probed_s = 0.0
+        self._unprobed_bytes = 0
+        self._closed = False
+        self.link_bytes_per_s: float | None = None
+        self.saved_bytes = 0
+        """By which all encoded chunks together were shorter than raw."""
+
+    def allow(self, numbers: Iterable[int]) -> None:
+        """What the target said that it decodes."""
+        wanted = frozenset(numbers)
+        here = [name for name in available() if name != "raw"]
+        self._allowed = frozenset(name for name in here if codec(name).number in wanted)
+
+    def records(self, extents: Iterable[Extent], raw: Callable[[Extent], Outgoing]) -> Outgoing:
+        """The records of a post. `raw` gives those of an extent that is not encoded."""
+        try:
+            for extent in extents:
+                yield from self._records_of(extent, raw)
+            yield from self._flush(0)
+        finally:
+            for _, _, future in self._ahead:  # given up half done
+                future.cancel()
+            self._ahead.clear()
+
+    def close(self) -> None:
+        """Ends its thread. From the loop, while the sending thread may be here."""
+        self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _records_of(self, extent: Extent, raw: Callable[[Extent], Outgoing]) -> Outgoing:
+        if self._probing:
+            yield from self._flush(0)
+            probe = Extent(extent.offset, min(extent.nbytes, self._probe_bytes_left))
+            yield from self._probe(probe)
+            if probe.nbytes == extent.nbytes:
+                return
+            extent = Extent(extent.offset + probe.nbytes, extent.nbytes - probe.nbytes)
+        name = self._choose(extent)
+        self._unprobed_bytes += extent.nbytes
+        if self._unprobed_bytes >= PROBE_AGAIN_BYTES:
+            self._unprobed_bytes, self._probed_bytes, self._probed_s = 0, 0, 0.0
+            self._warm_bytes = WARM_BYTES
+            self.link_bytes_per_s = None
+        if name is None:
+            yield from self._flush(0)
+            yield from raw(extent)
+            return
+        for part in _cut(extent, SLICE_BYTES):
+            self._encode_ahead(part, codec(name))
+            yield from self._flush(AHEAD)
+
+    # ---- the link
+
+    @property
+    def _probing(self) -> bool:
+        return self.choice == AUTO and bool(self._allowed) and self.link_bytes_per_s is None
+
+    @property
+    def _probe_bytes_left(self) -> int:
+        return self._warm_bytes + PROBE_BYTES - self._probed_bytes
+
+    def _probe(self, extent: Extent) -> Outgoing:
+        """Raw, on the link's own stream; what is asked for next is asked for when this has left."""
+        for part in _cut(extent, SLICE_BYTES):
+            began_s = self._clock.monotonic_s()
+            yield encode(Chunk(part)), self._arena.bytes_at(part)
+            spent_s = self._clock.monotonic_s() - began_s
+            if self._warm_bytes > 0:
+                self._warm_bytes = max(0, self._warm_bytes - part.nbytes)
+            else:
+                self._probed_bytes += part.nbytes
+                self._probed_s += spent_s
+        if self._probed_bytes >= PROBE_BYTES:
+            self.link_bytes_per_s = self._probed_bytes / max(self._probed_s, 1e-9)
+
+    # ---- the codecs
+
+    def _choose(self, extent: Extent) -> str | None:
+        if self.choice == NONE or extent.nbytes < CODED_BYTES_MIN:
+            return None
+        if self.choice != AUTO:
+            if self.choice not in self._allowed:
+                raise MissingExtra(f"the target does not decode {self.choice}: it may lack the extra zstd")
+            return self.choice
+        link = self.link_bytes_per_s
+        if link is None or link > LINK_BYTES_PER_S_MAX or not self._allowed:
+            return None
+        self._unsampled_bytes += extent.nbytes
+        if self._unsampled_bytes >= SAMPLE_AGAIN_BYTES and extent.nbytes >= SAMPLE_BYTES:
+            self._unsampled_bytes = 0
+            self._sample(extent, link)
+        return best_codec(link, max(extent.nbytes, 16 * SLICE_BYTES), SLICE_BYTES, self._known)
+
+    def _sample(self, extent: Extent, link_bytes_per_s: float) -> None:
+        """Tries each codec that may gain on a part from the middle."""
+        part = Extent(extent.offset + (extent.nbytes - SAMPLE_BYTES) // 2, SAMPLE_BYTES)
+        octets = bytes(self._arena.bytes_at(part))
+        back = memoryview(bytearray(SAMPLE_BYTES))
+        self._known.clear()
+        for name in sorted(self._allowed):
+            likely = replace(LIKELY[name], ratio=64.0) if name == "zeros" else LIKELY[name]
+            if best_codec(link_bytes_per_s, MIB * 1024, SLICE_BYTES, {name: likely}) is None:
+                continue
+            began_s = self._clock.monotonic_s()
+            encoded = codec(name).encode(memoryview(octets))
+            between_s = self._clock.monotonic_s()
+            codec(name).decode_into(encoded, back)
+            decode_s = self._clock.monotonic_s() - between_s
+            self._known[name] = Coding(
+                SAMPLE_BYTES / encoded.nbytes, *(SAMPLE_BYTES / max(s, 1e-9) for s in (between_s - began_s, decode_s))
+            )
+
+    def _encode_ahead(self, part: Extent, by: Codec) -> None:
+        if self._closed:
+            raise LinkCut("the link was closed on this side")
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="tcp-source-encode")
+        try:
+            self._ahead.append((part, by, self._pool.submit(self._encode, part, by)))
+        except RuntimeError as error:  # it was shut down meanwhile
+            raise LinkCut("the link was closed on this side") from error
+
+    def _encode(self, part: Extent, by: Codec) -> _Slice:
+        began_s = self._clock.monotonic_s()
+        with self._arena.bytes_at(part) as view:
+            encoded = by.encode(view)
+        return _Slice(part, encoded, self._clock.monotonic_s() - began_s)
+
+    def _flush(self, keep: int) -> Outgoing:
+        """What is encoded, but for the last `keep` slices."""
+        while len(self._ahead) > keep:
+            part, by, future = self._ahead[0]
+            try:
+                done = future.result()
+            except CancelledError as error:
+                raise LinkCut("the link was closed on this side") from error
+            self._ahead.popleft()
+            self._learn(by.name, done)
+            if done.encoded.nbytes < part.nbytes:
+                self.saved_bytes += part.nbytes - done.encoded.nbytes
+                yield encode(Encoded(part, done.encoded.nbytes, by.number)), done.encoded
+            else:
+                yield encode(Chunk(part)), self._arena.bytes_at(part)
+
+    def _learn(self, name: str, done: _Slice) -> None:
+        known = self._known.get(name)
+        if known is not None:
+            nbytes = done.extent.nbytes
+            self._known[name] = replace(
+                known,
+                ratio=1 / _moved(1 / known.ratio, done.encoded.nbytes / nbytes),
+                encode_bytes_per_s=1 / _moved(1 / known.encode_bytes_per_s, done.seconds / nbytes),
+            )
+
+
+class Decoder:
+    """Target side, of one link; on the thread that receives."""
+
+    def __init__(self, arena: ArenaBytes) -> None:
+        self._arena = arena
+        self._room = memoryview(bytearray(0))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of the codecs that it decodes."""
+        return tuple(sorted(codec(name).number for name in available()))
+
+    def land(self, record: Encoded, receive_into: Callable[[memoryview], None]) -> Extent:
+        """Receives, decodes and returns what landed. Raises `Malformed`; the extent lies within the arena."""
+        by = codec_of(record.codec)
+        if self._room.nbytes < record.encoded_bytes:
+            self._room = memoryview(bytearray(min(ENCODED_BYTES_MAX, 2 * record.encoded_bytes)))
+        encoded = self._room[: record.encoded_bytes]
+        receive_into(encoded)
+        with self._arena.bytes_at(record.extent) as view:
+            by.decode_into(encoded, view)
+        return record.extent
+
+
+def _cut(extent: Extent, nbytes: int) -> Iterator[Extent]:
+    """Stretches of about `nbytes`; what is left at the end goes with the last one where it is under half of that."""
+    offset, end = extent.offset, extent.offset + extent.nbytes
+    while offset < end:
+        size = end - offset if end - offset < nbytes * 3 // 2 else nbytes
+        yield Extent(offset, size)
+        offset += size
+
+
+def _moved(before: float, last: float) -> float:
+    return before + (last - before) * SHARE_OF_LAST
