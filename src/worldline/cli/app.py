@@ -11,6 +11,7 @@ from worldline import __version__
 from worldline.cli.output import report_error
 from worldline.errors import BadValue, WorldlineError
 from worldline.lab.bench.table import BENCHES
+from worldline.lab.experiments.table import EXPERIMENTS
 
 COMMANDS = {
     "up": "Start a fleet on this machine and serve its page.",
@@ -95,6 +96,13 @@ bench = App(name="bench", help="Measure against peers and the machine's limits, 
 for _name, _entry in BENCHES.items():
     bench.command(f"worldline.cli.bench:bench_{_name}", name=_name, help=_entry.summary)
 app.command(bench)
+
+experiment = App(
+    name="experiment", help="Ask a question of real or simulated fleets, and write a report of the answer."
+)
+for _name, _entry in EXPERIMENTS.items():
+    experiment.command(f"worldline.cli.experiment:experiment_{_name}", name=_name, help=_entry.summary)
+app.command(experiment)
 
 
 def run(argv: list[str]) -> int:

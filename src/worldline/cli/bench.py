@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from worldline.cli.measured import command_of
 from worldline.cli.output import print_json, progress
 from worldline.errors import BadValue
 from worldline.lab.bench.frame import BenchResult, Run, find, measure
@@ -42,21 +42,11 @@ def __getattr__(attribute: str) -> Callable[..., int]:
     name = attribute.removeprefix(PREFIX)
     if not attribute.startswith(PREFIX) or name not in BENCHES:
         raise AttributeError(attribute)
-    bench = find(name)
-    signature = inspect.signature(bench, eval_str=True)
-    own = list(signature.parameters.values())[1:]
-    shared = inspect.Parameter("printing", inspect.Parameter.KEYWORD_ONLY, default=Printing(), annotation=Printing)
 
-    def command(**given: object) -> int:
-        printing = cast(Printing, given.pop("printing", Printing()))
-        options = {each.name: given.get(each.name, each.default) for each in own}
+    def run(options: dict[str, object], printing: Printing) -> int:
         return _run(name, options, printing)
 
-    command.__doc__ = bench.__doc__
-    parameters = [*own, shared]
-    command.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
-    command.__signature__ = signature.replace(parameters=parameters, return_annotation=int)  # type: ignore[attr-defined]
-    return command
+    return command_of(find(name), Printing(), run)
 
 
 def _run(name: str, options: dict[str, object], printing: Printing) -> int:

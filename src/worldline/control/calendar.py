@@ -46,7 +46,7 @@ from worldline.schema.ids import HostId, MoveId
 
 MOVES_MAX = 1_000_000
 """Accepted and not over, in one calendar."""
-ELSEWHERE_MAX = 8
+ELSEWHERE_MAX = 4
 """Moves that one decision may put later, or one end bring forward: what bounds the cost of both."""
 ASKED_AGAIN_MAX = 16
 FREE = Track()
@@ -149,13 +149,14 @@ class Calendar:
         """
         booking = self.booking(move)
         source, target = self._host(booking.ask.source), self._host(booking.ask.target)
-        freed = _clear(source, target, booking, now_us)
+        since = next((max(begin, now_us) for begin, end in booking.slots.spans if end > now_us), None)
+        _clear(source, target, booking, now_us)
         target.memory_booked_bytes -= booking.memory_bytes
         del self._bookings[move]
         self.changed.discard(move)
-        if freed:
-            self._bring_forward(source.egress, now_us)
-            self._bring_forward(target.ingress, now_us)
+        if since is not None:
+            self._bring_forward(source.egress, now_us, since)
+            self._bring_forward(target.ingress, now_us, since)
 
     def extend(self, move: MoveId, wire_bytes: int, now_us: int) -> Booking:
         """Books `wire_bytes` for a move in place of what it has left: they flowed slower than reserved, or were more
@@ -226,17 +227,19 @@ class Calendar:
                 self._put_back(other, before, now_us)
         return False
 
-    def _bring_forward(self, port: Port, now_us: int) -> None:
-        """Moves on this port into time that became free, in order, until one has nothing to gain."""
-        for other in port.coming(now_us, ELSEWHERE_MAX):
+    def _bring_forward(self, port: Port, now_us: int, since_us: int) -> None:
+        """Moves on this port into time that became free from `since_us` on, in order, until one has nothing to gain."""
+        for other in port.coming(since_us, ELSEWHERE_MAX):
             before = other.slots
             work = self._lift(other, now_us)
             if not work:
                 continue
-            if not self._fit_again(other, now_us, work) or other.slots.finish_us > before.finish_us:
+            self._fit_again(other, now_us, work)
+            if other.slots.spans == before.spans:
+                return
+            if other.slots.finish_us > before.finish_us:
                 self._lift(other, now_us)
                 self._put_back(other, before, now_us)
-            if other.slots.spans == before.spans:
                 return
             self.changed.add(other.ask.move)
 

@@ -17,7 +17,17 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, "receipt verify", "receipt show", "image verify", "capacity check", "bench"]
+    "command",
+    [
+        *COMMANDS,
+        "receipt verify",
+        "receipt show",
+        "image verify",
+        "capacity check",
+        "bench",
+        "experiment",
+        "experiment overload",
+    ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0

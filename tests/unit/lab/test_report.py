@@ -8,7 +8,7 @@ import pytest
 
 from worldline.clock import ManualClock
 from worldline.errors import Internal, RunVoid
-from worldline.lab.experiments.frame import conduct
+from worldline.lab.experiments.frame import Experiment, conduct
 from worldline.lab.load import Load
 from worldline.lab.report import (
     Column,
@@ -76,10 +76,14 @@ REPORT = Report(
 )
 
 
+def run_of(report):
+    return Experiment(lambda trial: RESULTS, lambda results: report, str)
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    conduct(REPORT, lambda telemetry: RESULTS, folder)
+    conduct("trial", run_of(REPORT), {}, folder)
     return folder
 
 
@@ -144,5 +148,5 @@ def test_a_run_that_was_not_ended_has_no_report(tmp_path):
 def test_a_key_that_leads_nowhere_is_a_fault_and_leaves_nothing(tmp_path, key):
     report = Report("trial", "", (Section("", (Words(f"{{{key}}}"),)),))
     with pytest.raises(Internal):
-        conduct(report, lambda telemetry: RESULTS, tmp_path)
+        conduct("trial", run_of(report), {}, tmp_path)
     assert not (tmp_path / "report.md").exists()

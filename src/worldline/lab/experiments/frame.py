@@ -1,36 +1,83 @@
-"""The frame of every experiment: a watched run, its results, its report."""
+"""What every experiment shares: a question, a watched run, its results, and a report of them.
+
+An experiment is an `Experiment`; `table.EXPERIMENTS` names it. Its `measure` is a function
+`(trial, *, options...) -> Result`, whose docstring and options the command line shows.
+"""
 
 from __future__ import annotations
 
+import importlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
-from worldline.errors import RunVoid
+from worldline.errors import BadValue, Internal, RunVoid
+from worldline.lab.experiments.table import EXPERIMENTS
 from worldline.lab.report import Report, Run, write_report
 from worldline.lab.telemetry import Telemetry
 
 Result = TypeVar("Result")
 
 
-def conduct(report: Report, measure: Callable[[Telemetry], Result], out: Path | None) -> Result:
-    """Runs `measure` under telemetry and writes the report of its results into `out`, if one is wanted.
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A run while it goes on."""
 
-    `measure` asks `telemetry.check()` now and then. The run's name, the first step of every key of the report, is the
-    report's own. Raises `RunVoid` for a run that nobody watched over: it has neither results nor a report.
+    telemetry: Telemetry
+    """`check()` it now and then: nothing is measured for nothing."""
+    folder: Path
+    """For what the run leaves behind; removed at its end unless a report is kept."""
+    say: Callable[[str], None]
+    """Progress, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(Generic[Result]):
+    """`report` is of the results; its name is the run's, and the first step of every key."""
+
+    measure: Callable[..., Result]
+    report: Callable[[Result], Report]
+    text: Callable[[Result], str]
+    """The results for a terminal."""
+    good: Callable[[Result], bool] = lambda _: True
+    """Whether what the experiment is to show was shown: the command's exit code."""
+
+
+def find(name: str) -> Experiment[Any]:
+    """The experiment of that name. Raises `BadValue`, which lists the known ones."""
+    if name not in EXPERIMENTS:
+        raise BadValue(f"there is no experiment {name!r}; there are {', '.join(sorted(EXPERIMENTS)) or 'none'}")
+    module, _, attribute = EXPERIMENTS[name].where.partition(":")
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not isinstance(found, Experiment):
+        raise Internal(f"the table of experiments names {EXPERIMENTS[name].where}, which is none")
+    return found
+
+
+def conduct(
+    name: str,
+    experiment: Experiment[Result],
+    options: Mapping[str, object],
+    out: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Result:
+    """Runs the experiment under telemetry, and writes its report into `out`, if one is wanted.
+
+    Raises `RunVoid` for a run that nobody watched over: it has neither results nor a report.
     """
     with _folder(out) as folder:
-        path = folder / f"{report.name}.jsonl"
+        path = folder / f"{name}.jsonl"
         path.unlink(missing_ok=True)  # of an earlier run into the same folder
         with Telemetry(path) as telemetry:
-            results = measure(telemetry)
+            results = experiment.measure(Trial(telemetry, folder, say), **options)
         record = telemetry.finish()
         if record.void is not None:
-            raise RunVoid(f"run {report.name} is void: {record.void}", run=report.name)
+            raise RunVoid(f"run {name} is void: {record.void}", run=name)
         if out is not None:
-            write_report(folder, report, {report.name: Run(path, results)})
+            write_report(folder, experiment.report(results), {name: Run(path, results)})
     return results
 
 
@@ -39,6 +86,9 @@ def _folder(out: Path | None) -> Iterator[Path]:
     if out is None:
         with tempfile.TemporaryDirectory(prefix="worldline-") as folder:
             yield Path(folder)
-    else:
+        return
+    try:
         out.mkdir(parents=True, exist_ok=True)
-        yield out
+    except OSError as error:
+        raise BadValue(f"{out} can't be written: {error.strerror}") from error
+    yield out

@@ -1,0 +1,12 @@
+"""The experiments there are. Light: the command line reads it at every start."""
+
+from __future__ import annotations
+
+from worldline.lab.bench.table import Entry
+
+EXPERIMENTS: dict[str, Entry] = {
+    "overload": Entry(
+        "worldline.lab.experiments.overload:OVERLOAD", "Offer up to twice what the ports carry: is any promise late?"
+    ),
+}
+"""Every experiment by its name; `where` names its `frame.Experiment`."""
