@@ -251,9 +251,9 @@ def _found() -> Section:
         (
             Words(
                 "Of everything that was admitted, at every load and in every arm, {overload/late} moves were late, "
-                "over {overload/arrivals} arrivals a load and {overload/seeds} seeds. Of what the best schedule of the same "
-                "trace admits, one receiver admits {overload/efficiency_least:.4f} at the least; eight hosts that send "
-                "to one another admit {overload/two_sided_efficiency_least:.4f} of a bound that no schedule reaches."
+                "over {overload/arrivals} arrivals a load and {overload/seeds} seeds. Of what the best schedule of the "
+                "same trace admits, one receiver admits {overload/efficiency_least:.4f} at the least; eight hosts that "
+                "send to one another admit {overload/two_sided_efficiency_least:.4f} of a bound."
             ),
             Table(
                 "Deciding",
