@@ -4,6 +4,7 @@ import threading
 
 import torch
 
+from worldline.schema.inventory import Kind, Roll, Rule
 from worldline.testing.tiny import TinyWorld
 
 
@@ -104,4 +105,20 @@ class RewritingWorld(TinyWorld):
             return shown
 
         live.step = step_and_rewrite
+        return live
+
+
+class LyingWorld(TinyWorld):
+    """It says that its caches roll by three rows, and they roll by two and keep one."""
+
+    name = "lying"
+
+    def open(self, seed, memory):
+        return self._saying(super().open(seed, memory))
+
+    def restore(self, tree, memory):
+        return self._saying(super().restore(tree, memory))
+
+    def _saying(self, live):
+        live.rules = (Rule("cache/*", Kind.CACHE, Roll(dim=0, shift=3)), *live.rules)
         return live

@@ -10,7 +10,7 @@ from a write rule, or was found by content (`migration.found_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import assert_never
@@ -79,8 +79,13 @@ class Present:
 
 def plan_whole(present: Present) -> Residual:
     """Every dirty leaf whole: what is sent where nothing is known of rows."""
-    leaves = tuple(present.leaves[index] for index in present.dirty())
-    return Residual((), leaves, frozenset(), sum(leaf.nbytes for leaf in leaves))
+    return whole_leaves(present.leaves[index] for index in present.dirty())
+
+
+def whole_leaves(leaves: Iterable[Extent]) -> Residual:
+    """These leaves and nothing else."""
+    whole = tuple(leaves)
+    return Residual((), whole, frozenset(), sum(leaf.nbytes for leaf in whole))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ class Limits:
     tail_bytes_min: int = MIB
     """The last chunks of a round halve down to this, so that little is left to digest when the last one lands."""
     leaves_max: int = 1_048_576
+    rolls: bool = True
+    """Whether rows that moved are told instead of sent."""
+    rolls_bytes_per_s_max: float = 1e9
+    """A faster link carries a leaf in less time than its rows take to be put in place."""
     rows_bytes: int = MIB
     """Of moved or new rows in one record: what a target keeps in memory until they are in place."""
 

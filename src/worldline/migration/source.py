@@ -16,7 +16,8 @@ from typing import assert_never
 
 from worldline.errors import DeadlineMissed, Fact, LinkCut, Malformed
 from worldline.migration.attempt import Attempt
-from worldline.migration.leaves import Leaves
+from worldline.migration.reported import Reported
+from worldline.migration.rolls import Residual, whole_leaves
 from worldline.migration.rounds import Cut, Freeze, GoOn, Limits, Refuse, RoundRate, decide, merge
 from worldline.migration.source_words import (
     TRANSITIONS,
@@ -47,7 +48,6 @@ from worldline.migration.source_words import (
 )
 from worldline.migration.story import Story
 from worldline.schema.contract import Contract
-from worldline.schema.layout import Extent, Manifest
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, format_seconds
 from worldline.wire import encoded, records, spread
@@ -62,43 +62,8 @@ class _Round:
     posted_at_s: float = 0.0
     arrived: bool = True
     """`Posted` came and the round's end was sent."""
-
-
-class _Reported:
-    """What the target read of each leaf of the latest manifest; nothing of those that are to be sent."""
-
-    def __init__(self) -> None:
-        self._leaves: Leaves | None = None
-        self._digests: list[bytes | None] = []
-
-    def dirty(self, cut: CutTaken) -> list[Extent]:
-        """Leaves whose bytes the target is not known to have; they will be sent, so what it read there is forgotten."""
-        leaves = self._place(cut.manifest)
-        dirty: list[Extent] = []
-        for index, (leaf, digest) in enumerate(zip(leaves.extents, cut.digests, strict=True)):
-            if digest is None or index in cut.doubted or self._digests[index] != digest:
-                self._digests[index] = None
-                dirty.append(leaf)
-        return dirty
-
-    def _place(self, manifest: Manifest) -> Leaves:
-        """Leaves that lie where one lay before keep what is known of it."""
-        before, known = self._leaves, self._digests
-        leaves = self._leaves = Leaves.at(manifest, before)
-        if leaves is not before:
-            self._digests = [None] * len(leaves)
-            for index, extent in enumerate(leaves.extents):
-                old = None if before is None else before.index_of(extent)
-                self._digests[index] = None if old is None else known[old]
-        return leaves
-
-    def add(self, items: tuple[tuple[Extent, bytes], ...]) -> None:
-        """What is no leaf is not kept: a peer may say anything."""
-        assert self._leaves is not None, "a report follows a round"
-        for extent, digest in items:
-            index = self._leaves.index_of(extent)
-            if index is not None:
-                self._digests[index] = digest
+    touched: frozenset[int] = frozenset()
+    """Leaves whose rows the target was told of, not all their bytes: right once it has said so."""
 
 
 class SourceMachine:
@@ -113,7 +78,7 @@ class SourceMachine:
         self._deadline_at_s = started_at_s + contract.completion_deadline_s
         self._story = Story("source", started_at_s)
         self._rate = RoundRate(self._limits)
-        self._reported = _Reported()
+        self._reported = Reported()
         self._round = _Round()
         self._cut: CutTaken | None = None
         self._generation = 0
@@ -193,7 +158,7 @@ class SourceMachine:
         attempt = self._attempt
         return [
             SendRecord(records.Hello(attempt.session, attempt.epoch, attempt.move, attempt.mode)),
-            TakeCut(compares=False),
+            TakeCut(compares=False, remembers=self._limits.rolls and attempt.mode is Mode.PRECOPY),
         ]
 
     # ---- rounds
@@ -201,8 +166,8 @@ class SourceMachine:
     def _cut_taken(self, cut: CutTaken, now_s: float) -> list[Command]:
         self._cut = cut
         self._generation += 1
-        dirty = self._reported.dirty(cut)
-        dirty_bytes = sum(leaf.nbytes for leaf in dirty)
+        residual = self._reported.residual(cut, self._limits.rows_bytes if self._rolls_pay else None)
+        dirty_bytes = residual.nbytes
         decision = self._decide(dirty_bytes, now_s)
         self._dirty_bytes_before = dirty_bytes
         manifest = SendRecord(records.ManifestRecord(self._generation, cut.manifest))
@@ -212,15 +177,15 @@ class SourceMachine:
             case GoOn():
                 self._held = False
                 self._enter(Phase.COPYING, f"plays on, {format_bytes(dirty_bytes)} to send", now_s)
-                return [Thaw(), manifest, *self._post(dirty, dirty_bytes, now_s)]
+                return [Thaw(), manifest, *self._post(residual, now_s)]
             case Freeze():
                 self._frozen_at_s = cut.held_at_s
                 line = f"frozen at block {cut.manifest.block}, {format_bytes(dirty_bytes)} to send"
                 self._enter(Phase.FROZEN, line, now_s)
-                if not dirty:
+                if not residual.leaves and not residual.steps:
                     return [manifest, *self._seal(now_s)]
                 rest: list[Command] = [ReadRest()] if cut.root is None else []
-                return [manifest, *self._post(dirty, dirty_bytes, now_s), *rest]
+                return [manifest, *self._post(residual, now_s), *rest]
             case _:
                 assert_never(decision)
 
@@ -240,12 +205,19 @@ class SourceMachine:
         )
         return decide(cut, self._limits)
 
-    def _post(self, dirty: list[Extent], dirty_bytes: int, now_s: float) -> list[Command]:
-        self._round = _Round(self._round.number + 1, dirty_bytes, now_s, arrived=False)
+    @property
+    def _rolls_pay(self) -> bool:
+        """A link that is faster than rows are put in place carries whole leaves in less time."""
+        bytes_per_s = self._rate.bytes_per_s
+        return self._limits.rolls and (bytes_per_s is None or bytes_per_s < self._limits.rolls_bytes_per_s_max)
+
+    def _post(self, residual: Residual, now_s: float) -> list[Command]:
+        self._round = _Round(self._round.number + 1, residual.nbytes, now_s, arrived=False, touched=residual.touched)
         wake_at_s = self.wake_at_s
         assert wake_at_s is not None, "a round is posted while COPYING or FROZEN"
-        extents = merge(dirty, self._limits.chunk_bytes, self._limits.tail_bytes_min)
-        return [self._report("sending"), Post(extents, self._round.number, max(wake_at_s - now_s, 0.001))]
+        extents = merge(residual.leaves, self._limits.chunk_bytes, self._limits.tail_bytes_min)
+        post = Post(extents, self._round.number, max(wake_at_s - now_s, 0.001), residual.steps)
+        return [self._report("sending"), post]
 
     def _posted(self, event: Posted, now_s: float) -> list[Command]:
         if self._round.arrived:
@@ -268,7 +240,7 @@ class SourceMachine:
 
     def _seal_if_read(self, now_s: float) -> list[Command]:
         assert self._cut is not None, "FROZEN has a cut"
-        return [] if self._cut.root is None else self._seal(now_s)
+        return [] if self._cut.root is None or self._round.touched else self._seal(now_s)
 
     def _digests_in(self, event: DigestsIn, now_s: float) -> list[Command]:
         ahead = event.round > self._round.number or (event.round == self._round.number and not self._round.arrived)
@@ -276,13 +248,31 @@ class SourceMachine:
             if self.phase is Phase.FROZEN or self.phase is Phase.SEALED:
                 return []
             return self._end(Malformed.code, f"the target reports round {event.round}, which has not ended", now_s)
-        if event.round < self._round.number or self.phase is not Phase.COPYING:
+        proves = self.phase is Phase.FROZEN and self._round.touched
+        if event.round < self._round.number or not (self.phase is Phase.COPYING or proves):
             return []
         self._reported.add(event.items)
+        if proves:
+            return self._rows_reported(now_s)
         self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s)
         self._held = True
         self._enter(Phase.CUTTING, f"the target has digested round {event.round}", now_s)
         return [TakeCut(compares=True)]
+
+    def _rows_reported(self, now_s: float) -> list[Command]:
+        """A frozen cut's rows are in place. Leaves that they did not make right, because rows did not move as they were
+        said to, are sent whole before anything is sealed.
+        """
+        cut = self._cut
+        assert cut is not None, "FROZEN has a cut"
+        wrong = self._reported.differing(self._round.touched, cut)
+        self._round.touched = frozenset()
+        missed = self._deadline(now_s)
+        if missed or not wrong:
+            return missed or self._seal_if_read(now_s)
+        whole = whole_leaves(wrong)
+        self._story.tell(now_s, f"rows did not move as declared: {format_bytes(whole.nbytes)} are sent whole")
+        return self._post(whole, now_s)
 
     # ---- the end
 

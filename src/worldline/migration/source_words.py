@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from worldline.errors import Fact
+from worldline.migration.grains import Step
 from worldline.migration.story import Table
 from worldline.schema.layout import Extent, Manifest
 from worldline.wire import records
@@ -135,10 +136,12 @@ Event: TypeAlias = (
 @dataclass(frozen=True, slots=True)
 class TakeCut:
     """Hold the engine at its next block boundary and capture its state; answer `CutTaken`. Where `compares`, read what
-    is worth comparing with the target's reports; else nothing is known there, and nothing need be read.
+    is worth comparing with the target's reports; else nothing is known there, and nothing need be read. Where it
+    `remembers`, read what rolls: a later cut can tell by it which version of a row the target has.
     """
 
     compares: bool
+    remembers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +161,15 @@ class SendRecord:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Make these arena extents land at the target; answer `Posted`, or `LinkLost`."""
+    """Send these copies and rows in their order, then make these arena extents land at the target; answer `Posted` with
+    the bytes of rows and extents, or `LinkLost`.
+    """
 
     extents: tuple[Extent, ...]
     round: int
     deadline_s: float
     """From now; positive."""
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +249,7 @@ TRANSITIONS: Table[Phase] = {
     Phase.FROZEN: {
         Posted: (Phase.FROZEN, Phase.SEALED, Phase.THAWED),
         RestRead: (Phase.FROZEN, Phase.SEALED, Phase.THAWED),
-        DigestsIn: (Phase.FROZEN,),
+        DigestsIn: (Phase.FROZEN, Phase.SEALED, Phase.THAWED),
         PreparedIn: (Phase.THAWED,),
         RefusedIn: (Phase.THAWED,),
         LinkLost: (Phase.THAWED,),

@@ -61,6 +61,8 @@ class Read(Enum):
     """Whatever is not known by the watch."""
     DOUBTFUL = "doubtful"
     """Nothing where there is a watch: what it does not know is taken to be rewritten. All where there is none."""
+    ROLLING = "rolling"
+    """What is declared to roll."""
     NOTHING = "nothing"
 
 
@@ -229,6 +231,8 @@ class Engine:
         digests = self._readings.take(manifest)
         if wish.read is Read.ALL or (wish.read is Read.DOUBTFUL and not self._readings.watching):
             digests = self._readings.read(manifest, digests)
+        elif wish.read is Read.ROLLING:
+            digests = self._readings.read_rolling(manifest, digests)
         else:
             digests = self._readings.read_first(manifest, digests)
         return Survey(manifest, digests, self._layout_digest(manifest), self.position.number, self._reached_at_s)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from worldline.errors import LaneFull
 from worldline.migration.leaves import Leaves
-from worldline.schema.inventory import Append, Once, Ring, Static
+from worldline.schema.inventory import Append, Once, Ring, Roll, Static
 from worldline.schema.layout import Extent, Manifest, Segment, View, leaves_of
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.watch import Watch
@@ -96,6 +96,16 @@ class Readings:
         missing = [extent for extent, digest in zip(extents, digests, strict=True) if digest is None]
         found = iter(self._read_all(missing))
         return tuple(next(found) if digest is None else digest for digest in digests)
+
+    def read_rolling(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
+        """As `read_first`, and the leaves of all segments that roll."""
+        rolling = {i for i, segment in enumerate(manifest.layout.segments) if isinstance(segment.write, Roll)}
+        wanted = set(_leaves_of(manifest, rolling))
+        known = self.read_first(manifest, digests)
+        pairs = list(zip(manifest.leaves(), known, strict=True))
+        missing = [extent for extent, digest in pairs if digest is None and extent in wanted]
+        found = dict(zip(missing, self._read_all(missing), strict=True))
+        return tuple(found.get(extent) if digest is None else digest for extent, digest in pairs)
 
     def read_first(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
         """Reads the tree's text, which is new at every boundary, and leaves the rest as it is."""

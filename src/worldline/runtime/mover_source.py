@@ -19,6 +19,7 @@ from worldline.clock import Clock
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError, from_record
 from worldline.migration import source_words as words
 from worldline.migration.attempt import Attempt
+from worldline.migration.rounds import Limits
 from worldline.migration.source import SourceMachine, event_of
 from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Read, Survey, Wish
@@ -29,6 +30,8 @@ from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.layout import META_SEGMENT, Extent, Manifest
 from worldline.schema.receipt import Mode
+from worldline.schema.rows import Copy, Runs
+from worldline.snapshot.rows import read_runs
 from worldline.transport.protocol import ArenaBytes, Link, RecordIn, Transport
 from worldline.verify.digests import root
 from worldline.wire import records
@@ -73,7 +76,8 @@ class SourceRun:
         self._tools = tools
         self._started_at_s = tools.clock.monotonic_s()
         attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
-        self._machine = SourceMachine(attempt, session.identity.spec.contract, self._started_at_s)
+        limits = Limits(rolls=not tools.transport.hands_over)
+        self._machine = SourceMachine(attempt, session.identity.spec.contract, self._started_at_s, limits)
         self._events: asyncio.Queue[words.Event | Trouble] = asyncio.Queue()
         self._outbox: Outbox | None = None
         self._work = SideWork(self._work_failed)
@@ -153,8 +157,8 @@ class SourceRun:
 
     async def _do(self, command: words.Command) -> None:
         match command:
-            case words.TakeCut(compares):
-                self._cutting = self._work.spawn(self._take_cut(self._wish(compares)))
+            case words.TakeCut():
+                self._cutting = self._work.spawn(self._take_cut(self._wish(command)))
             case words.ReadRest():
                 self._cutting = self._work.spawn(self._read_rest())
             case words.Thaw():
@@ -162,9 +166,9 @@ class SourceRun:
             case words.SendRecord(record):
                 if self._outbox is not None:
                     self._outbox.put_record(records.encode(record))
-            case words.Post(extents, _, deadline_s):
+            case words.Post():
                 assert self._outbox is not None, "a post follows a connection"
-                self._outbox.put_post(lambda link: self._post(link, extents, deadline_s))
+                self._outbox.put_post(lambda link: self._post(link, command))
             case words.Report():
                 self._report(command)
             case words.Sealed():
@@ -222,13 +226,16 @@ class SourceRun:
         else:
             self._events.put_nowait(Trouble(error.code, error.sentence))
 
-    def _wish(self, compares: bool) -> Wish:
+    def _wish(self, order: words.TakeCut) -> Wish:
         """What is handed over is not sent: reading a leaf costs as much as having it read again. Over a wire it pays to
         know what need not be sent.
         """
         hands_over = self._tools.transport.hands_over
-        read = Read.NOTHING if not compares else Read.DOUBTFUL if hands_over else Read.ALL
-        may_be_last = compares or self.order.mode is not Mode.PRECOPY
+        if order.compares:
+            read = Read.DOUBTFUL if hands_over else Read.ALL
+        else:
+            read = Read.ROLLING if order.remembers else Read.NOTHING
+        may_be_last = order.compares or self.order.mode is not Mode.PRECOPY
         return Wish(read, withdraw=may_be_last)
 
     async def _take_cut(self, wish: Wish) -> None:
@@ -277,8 +284,14 @@ class SourceRun:
             await self.session.do(lambda engine: engine.keep_quiet(survey.manifest))
         self.session.release(self.order.move)
 
-    async def _post(self, link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
-        self._events.put_nowait(words.Posted(await link.post(extents, deadline_s)))
+    async def _post(self, link: Link, post: words.Post) -> None:
+        crossed_bytes = 0
+        for step in post.steps:
+            await link.send(await asyncio.to_thread(_record_of, step, self.session.engine.arena))
+            crossed_bytes += step.nbytes if isinstance(step, Runs) else 0
+        if post.extents:
+            crossed_bytes += await link.post(post.extents, post.deadline_s)
+        self._events.put_nowait(words.Posted(crossed_bytes))
 
     async def _close_link(self) -> None:
         if self._outbox is not None:
@@ -307,6 +320,17 @@ class SourceRun:
     def _work_failed(self, error: BaseException) -> None:
         log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
         self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
+
+
+def _record_of(step: Copy | Runs, arena: ArenaBytes) -> bytes:
+    """A step as it crosses the link: rows with their bytes, as they are now."""
+    match step:
+        case Copy():
+            return records.encode(records.CopyRecord(step))
+        case Runs():
+            return records.encode(records.RowsRecord(step, read_runs(arena, step)))
+        case _:
+            assert_never(step)
 
 
 def _write_late(manifest: Manifest, arena: ArenaBytes) -> None:

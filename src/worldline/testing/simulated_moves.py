@@ -7,7 +7,7 @@ process may end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from worldline.control.order import Order
@@ -21,7 +21,8 @@ from worldline.schema.contract import Tier
 from worldline.schema.ids import HostId, ReceiptId
 from worldline.schema.layout import Extent
 from worldline.schema.receipt import Receipt
-from worldline.snapshot.rows import copy_rows, write_runs
+from worldline.schema.rows import Copy, Runs
+from worldline.snapshot.rows import copy_rows, read_runs, write_runs
 from worldline.testing.simulated_session import CAPACITY, LAYOUT, LIMITS, SEGMENTS, Arena, Engine, manifest_at
 from worldline.verify.digests import layout_digest, leaf_digests, root
 from worldline.wire import records
@@ -59,11 +60,17 @@ class SimLink:
         data = records.encode(record)
         self._deliver(to, lambda: to.record_in(data) if self.open else None)
 
-    def post(self, extents: Sequence[Extent]) -> None:
-        delay_s = 0.0
+    def post(self, extents: Sequence[Extent], steps: Sequence[Copy | Runs]) -> None:
+        delay_s, nbytes = 0.0, 0
+        for step in steps:
+            if isinstance(step, Copy):
+                self.send(self.at_target, records.CopyRecord(step))
+            else:
+                self.send(self.at_target, records.RowsRecord(step, read_runs(self.at_source.engine.arena, step)))
+                nbytes += step.nbytes
         for extent in extents:
             delay_s = self._deliver(self.at_target, lambda extent=extent: self._land(extent))  # type: ignore[misc]
-        posted = source.Posted(sum(extent.nbytes for extent in extents))
+        posted = source.Posted(nbytes + sum(extent.nbytes for extent in extents))
         self.at_source.host.after(delay_s, lambda: self.at_source.feed(posted) if self.open else None)
 
     def _land(self, extent: Extent) -> None:
@@ -109,7 +116,8 @@ class SourceRun:
         self._read = False
         """The latest cut was read when it was taken."""
         now_s = host.timeline.now_s
-        self.machine = host.sim.kinds.source(attempt_of(order), order.contract, now_s, LIMITS)
+        limits = replace(LIMITS, rolls=not order.hands_over)
+        self.machine = host.sim.kinds.source(attempt_of(order), order.contract, now_s, limits)
         self._wake()
 
     @property
@@ -157,11 +165,11 @@ class SourceRun:
             case source.SendRecord(record):
                 if self.link is not None:
                     self.link.send(self.link.at_target, record)
-            case source.Post(extents):
+            case source.Post(extents, steps=steps):
                 assert self.link is not None, "a post follows a connection"
                 if self._read:
                     self._write_late(extents)
-                self.link.post(extents)
+                self.link.post(extents, steps)
             case source.Sealed() | source.Failed():
                 self._answer(command)
             case source.Fence():
@@ -177,7 +185,7 @@ class SourceRun:
 
     def _write_late(self, extents: tuple[Extent, ...]) -> None:
         """Fault 18: something writes although the session is frozen and read. Taken back where it is to go on."""
-        if self.machine.phase is source.Phase.FROZEN and self.host.sim.trouble.chance("late-write"):
+        if extents and self.machine.phase is source.Phase.FROZEN and self.host.sim.trouble.chance("late-write"):
             at = self.host.sim.rng.choice(extents).offset
             self._late_write = (at, self.engine.arena.data[at])
             self.engine.arena.data[at] ^= 1

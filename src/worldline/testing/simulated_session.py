@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from worldline.migration.rounds import Limits
 from worldline.schema.contract import Contract
 from worldline.schema.ids import Epoch, HostId, SessionId
-from worldline.schema.inventory import Free, Kind
-from worldline.schema.layout import LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment
+from worldline.schema.inventory import Free, Kind, Roll
+from worldline.schema.layout import LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment, View
 
 if TYPE_CHECKING:
     from worldline.testing.simulated_host import Host
@@ -31,7 +31,16 @@ BLOCK_S = 0.03
 RECENT_BLOCKS = 16
 """Kept by an engine for a gateway that lost its link."""
 LIMITS = Limits(chunk_bytes=2 * SEGMENT_BYTES, tail_bytes_min=SEGMENT_BYTES, rate_bytes_min=1, rounds_max=5)
-LAYOUT = Layout(tuple(Segment(f"s{n}", SEGMENT_BYTES, Kind.CACHE, Free()) for n in range(SEGMENTS)), (), LEAF_BYTES_MIN)
+WINDOW = SEGMENTS - 1
+"""The segment that rolls. Now and then a block rewrites it whole all the same: a declaration is no proof."""
+WINDOW_ROWS, NEW_ROWS = 16, 4
+ROW_BYTES = SEGMENT_BYTES // WINDOW_ROWS
+_RULES = (Free(),) * WINDOW + (Roll(0, NEW_ROWS),)
+LAYOUT = Layout(
+    tuple(Segment(f"s{n}", SEGMENT_BYTES, Kind.CACHE, _RULES[n]) for n in range(SEGMENTS)),
+    (View(f"s{WINDOW}", "uint8", (WINDOW_ROWS, ROW_BYTES), (ROW_BYTES, 1), WINDOW, 0),),
+    LEAF_BYTES_MIN,
+)
 PLACEMENTS = tuple(Placement(n * SEGMENT_BYTES, SEGMENT_BYTES, resident=True) for n in range(SEGMENTS))
 
 
@@ -48,12 +57,14 @@ class Arena:
 
 
 def advance(data: bytearray, block: int, action: int, plan: str) -> None:
-    """One block: a chained digest of state, block, action and kernel plan rewrites a few segments.
+    """One block: a window rolls, and a chained digest of state, block, action and kernel plan rewrites a few segments.
 
     So an action lost, repeated or swapped shows in every later state, and so does another plan.
     """
     seed = bytes(data[:SEGMENT_BYTES]) + block.to_bytes(8, "little") + bytes([action]) + plan.encode()
     chain = hashlib.blake2b(seed).digest()
+    window, new = WINDOW * SEGMENT_BYTES, NEW_ROWS * ROW_BYTES
+    data[window : window + SEGMENT_BYTES] = data[window + new : window + SEGMENT_BYTES] + chain[:new]
     for step in range(REWRITTEN):
         at = 0 if step == 0 else 1 + (block * REWRITTEN + step) % (SEGMENTS - 1)
         data[at * SEGMENT_BYTES : (at + 1) * SEGMENT_BYTES] = hashlib.blake2b(chain + bytes([step])).digest()
