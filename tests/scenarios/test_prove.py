@@ -54,6 +54,16 @@ def test_matrix_game_2s_cache_shapes_move_exactly(capsys, transport):
     assert proof["state_bytes"] == pytest.approx(16e6, rel=0.1)
 
 
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize(
+    "world", [("lm", "-o", "weights=random", "-o", "cache=static"), ("diffusers",)], ids=lambda world: world[0]
+)
+def test_an_engine_of_a_package_equals_its_twin_after_six_moves(capsys, world, transport):
+    proof = prove(capsys, "--world", *world, "--moves", "6", "--blocks", "8", "--transport", transport, code=0)
+    assert (proof["identical"], proof["differences"]) == (True, [])
+    assert proof["moves"] == proof["receipts_verified"] == 6
+
+
 def test_a_fleet_checks_itself(capsys):
     assert main(["up", "--check", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
