@@ -293,7 +293,7 @@ class ControllerGone(Unavailable):
 
 
 class RecordFailed(Unavailable):
-    """The record's disk is full or fails: what was asked for is not known to be recorded, and may be asked again."""
+    """The disk of the record or of an image fails: what was asked for is not known to be kept. Asking again is safe."""
 
     code = "RECORD_FAILED"
 

@@ -12,6 +12,7 @@ from worldline.errors import (
     AlreadyThere,
     BadValue,
     Corrupt,
+    HostGone,
     Internal,
     LinkCut,
     MoveInProgress,
@@ -26,7 +27,7 @@ from worldline.runtime import messages as wire
 from worldline.runtime.messages import SessionFacts
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.plan import Qualification
-from worldline.schema.receipt import Mode
+from worldline.schema.receipt import Mode, Receipt
 
 TRANSPORTS = ["tcp", "shm", "memory"]
 MODES = [Mode.FREEZE, Mode.PRECOPY]
@@ -449,3 +450,27 @@ async def test_a_call_of_a_move_that_was_called_off_begins_nothing(stage):
     assert not facts.frozen
     await stage.move("walk", "b", "tcp")
     await assert_like_its_twin(stage)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+async def test_a_target_waits_no_longer_for_a_source_that_ended_before_it_connected(stage, transport):
+    """Its deadline is a minute away; what it is told of an attempt that it does not know changes nothing."""
+    await stage.open("walk", "a")
+    move, _ = await stage.prepare("walk", "b", transport)
+    for told in ("unknown", move):
+        stage.peers["b"].notify(wire.SourceEnded(told))
+    with pytest.raises(HostGone, match="before it connected"):
+        await stage.call("b", wire.AwaitPrepared(move), Receipt)
+    assert (await stage.facts("b")).memory_used_bytes == 0
+    await stage.play("walk", 2)
+
+
+async def test_a_source_that_is_connected_is_not_given_up_by_a_word_of_its_end(stage):
+    """The proof decides, which it may have sent before it ended."""
+    await stage.open("walk", "a")
+    move, endpoint = await stage.prepare("walk", "b", "tcp")
+    await stage.call("a", wire.RunSource(move, "walk", 1, Mode.PRECOPY, endpoint, None), wire.SourceSealed)
+    stage.peers["b"].notify(wire.SourceEnded(move))
+    assert (await stage.call("b", wire.AwaitPrepared(move), Receipt)).move == move
+    await stage.commit("walk", move, "b", "tcp")
+    await stage.play("walk", 2)

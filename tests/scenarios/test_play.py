@@ -4,14 +4,16 @@ import contextlib
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from worldline.errors import ControllerGone
+from worldline.errors import ControllerGone, SessionParked
 from worldline.schema.contract import Contract
+from worldline.service.client import Client
 from worldline.service.octets import LEFT_OUT, SENT_AGAIN, read_block, write_ack, write_action
 
 TINY = "worldline.testing.tiny:TinyWorld"
@@ -281,6 +283,24 @@ def test_a_parked_session_tells_its_player_and_plays_on_after_the_resume(fleet, 
         session.resume("b")
         player.act(3)
         assert (player.until_block(3).host, player.blocks[-1].epoch) == ("b", 3)
+
+
+def test_a_step_that_came_too_late_for_a_park_is_told_so_and_is_not_applied(fleet, client):
+    """1 steps wait for their blocks  2 the session parks  3 those beyond it are refused at once  4 other actions with
+    the same numbers play on.
+    """
+    session = client.open(TINY, seed=5, options={"block_period_ms": 20.0})
+    with ThreadPoolExecutor(1) as threads, Client(fleet.url) as other, Player(fleet, session.id) as watcher:
+        steps = threads.submit(other.session(session.id).step, *[1] * 64)
+        watcher.until_block(2)
+        parked = session.park()
+        with pytest.raises(SessionParked) as refused:
+            steps.result(WAIT_S)
+    assert refused.value.facts["number"] > parked.cut_block
+    session.resume()
+    (block,) = session.step(2, first=parked.cut_block + 1)
+    assert (block.block, block.number) == (parked.cut_block + 1, parked.cut_block + 1)
+    session.close()
 
 
 # ---- processes that end

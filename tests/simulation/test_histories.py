@@ -18,6 +18,7 @@ from worldline.testing.simulated_host import Host
 from worldline.testing.simulation import CHANCES, QUIET, Ending, Kinds, Simulation, Tally, Violation, Wish, main
 
 HISTORIES = 300
+RECOVERY_S_MAX = 2.0
 SABOTAGE_HISTORIES = 250
 RESTLESS = {**QUIET, "host-ends": 0.6, "host-stops": 0.4, "request-lost": 0.1, "controller-ends": 0.03}
 
@@ -100,6 +101,32 @@ def test_the_controller_may_end_at_any_place_and_nothing_is_lost(road: str, unkn
     assert all((tally.lost, tally.missed, tally.shown) == (0, 0, 43) for tally in tallies)
     if not unknown:
         assert len({tally.moves_done for tally in tallies}) > 1  # finished, or undone
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_controller_that_is_back_has_ended_every_open_order_within_two_seconds(road: str) -> None:
+    """On the simulation's clock, wherever it ended."""
+    whole = Simulation(5, chances=QUIET, wishes=ROADS[road])
+    whole.run()
+    recoveries = []
+    for at in range(1, whole.trouble.places["controller"] + 1):
+        simulation = Simulation(5, chances=QUIET, wishes=ROADS[road], ending=Ending("controller", at))
+        simulation.run()
+        recoveries.append(recovery_s(simulation.transcript.lines()))
+    assert all(seconds <= RECOVERY_S_MAX for seconds in recoveries)
+    assert max(recoveries) > 0
+
+
+def recovery_s(lines: list[str]) -> float:
+    """From when the controller began anew until the last order that it found open was over; 0 where none was."""
+    told = [(float(line.split()[0]), line.split("controller", 1)[1]) for line in lines if " controller " in line]
+    back = next((at for at, (_, what) in enumerate(told) if "begins anew" in what), len(told))
+    orders = {words[1].rstrip(":") for _, what in told[:back] if len(words := what.split()) > 2}
+    over = [(seconds, what.split()[1]) for seconds, what in told if " is over: " in what]
+    if back == len(told):
+        return 0.0
+    began_s = told[back][0]
+    return max((seconds - began_s for seconds, move in over if move in orders and seconds > began_s), default=0.0)
 
 
 @pytest.mark.parametrize("who", ["source", "target"])

@@ -237,7 +237,7 @@ class Play:
             self._failure = None if session.host is not None else self._failure
             host = None if session.host is None else HostId(session.host)
             self._handle(words.OwnerChanged(host, Epoch(session.epoch), session.cut_block))
-            if session.status == "parked":
+            if session.host is None and session.status in {"moving", "parked"}:
                 self._give_back(session.cut_block)
             self._attach_to_owner()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from worldline.clock import Clock
 from worldline.control.admission import check_plans
-from worldline.errors import BadValue, Internal, PlanMismatch, StaleEpoch, StateLost, WorldlineError
+from worldline.errors import BadValue, Internal, PlanMismatch, RecordFailed, StaleEpoch, StateLost, WorldlineError
 from worldline.runtime.driver import refuse
 from worldline.runtime.host_engine import Cut, Engine, Proven
 from worldline.runtime.host_worlds import Built
@@ -312,8 +312,10 @@ def _disk_of(fault: str | None, verb: Verb) -> Disk:
 
 
 def _told(error: BaseException, order: WriteImage | LoadImage, what: str) -> WorldlineError:
-    """What the controller hears: the error itself, or `Internal` for one that is not of `worldline.errors`."""
+    """What the controller hears: the error itself, `RecordFailed` for the disk's, or `Internal`."""
     if isinstance(error, WorldlineError):
         return error
     log.error("session %s move %s: %s", order.session, order.move, what, exc_info=error)
+    if isinstance(error, OSError):
+        return RecordFailed(f"{what}: {error.strerror or error}")
     return Internal(f"{what}: {error!r}"[:1000])

@@ -56,6 +56,8 @@ class Torture:
     """Of those that died: a copy still stood at the source, or in the image, and the target had never played."""
     damaged_images: int = 0
     """Parked worlds whose image the simulated disk had damaged: every resume is refused."""
+    recovery_s: float = 0.0
+    """The longest time that a killed controller, once it answered again, left an order open."""
     histories_s: float = 0.0
     crashes_s: float = 0.0
     replays: list[str] = field(default_factory=list)
@@ -88,6 +90,7 @@ class Torture:
         self.died_with_host += fate.died_with_host
         self.returned += fate.returned
         self.source_stood += fate.source_stood
+        self.recovery_s = round(max(self.recovery_s, fate.recovery_s or 0.0), 3)
         replay = f"worldline torture --histories 0 --crashes 1 --seed {fate.crash.seed}"
         return [self._add_bad(count, f"{fate.crash}: {sentence}", replay) for count, sentence in fate.bad]
 

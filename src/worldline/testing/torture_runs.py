@@ -8,6 +8,7 @@ the process that held it, the world equal to the twin, nothing left behind, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -151,6 +152,8 @@ class Fate:
     source_stood: bool = False
     """Of a session that died with its host: its target was never known to play, and a copy stood at its source."""
     refused: str | None = None
+    recovery_s: float | None = None
+    """Of a controller that was killed: from its first answer until no order held the session."""
     bad: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -254,6 +257,7 @@ class CrashRuns:
         self._make_twin = make_twin
         self._clock = SystemClock()
         self._census = Census()
+        self._warm: set[int] = set()
         self._usual_s = USUAL_S
         self._fleet = Fleet.start(FleetPlan(hosts=HOSTS, worlds=(WORLD,), memory_bytes=256 << 20, faults=True))
         self._client = Client(self._fleet.url)
@@ -275,6 +279,7 @@ class CrashRuns:
         fate, began_s = Fate(crash), self._clock.monotonic_s()
         session: SessionHandle | None = None
         try:
+            self._warm_up()
             session = self._open(crash)
             self._run(crash, session, fate)
         except Broken as broken:
@@ -303,6 +308,8 @@ class CrashRuns:
             assert victim is not None, "a run's victim takes part in it"
             player.go_on()
             fate.refused = self._ask(crash, session, target, victim)
+            if crash.killed == "controller":
+                fate.recovery_s = self._recovery_s(session)
             after = self._come_to_rest(session)
             fate.returned = (after.host, after.epoch) == (before.host, before.epoch + 2) and after.status != "lost"
             fate.moves += len(after.receipts) - len(before.receipts) - fate.returned
@@ -367,6 +374,15 @@ class CrashRuns:
         os.kill(pid, signal.SIGSTOP)
         Event().wait(crash.stopped_s)
         os.kill(pid, signal.SIGCONT)
+
+    def _recovery_s(self, session: SessionHandle) -> float:
+        """What a person waits for who asks a controller that is back."""
+        row = self._patiently("the controller did not come back", session.describe)
+        began_s, waiting = self._clock.monotonic_s(), self._waiting()
+        while row.status == "moving":
+            waiting.check("the order did not end after the controller was back")
+            row = self._patiently("the controller did not come back", session.describe)
+        return self._clock.monotonic_s() - began_s
 
     # ---- what must be true afterwards
 
@@ -450,6 +466,21 @@ class CrashRuns:
                     return self._client.open(WORLD, seed=crash.seed, options=OPTIONS, contract=contract, host=host)
             except Unavailable:
                 continue
+
+    def _warm_up(self) -> None:
+        """Every host has played, sent and received before a run: what its first session leaves behind is no leak."""
+        living = self._living()
+        for host in living:
+            pid, other = self._fleet.pid(host), next(other for other in living if other != host)
+            if pid is None or pid in self._warm:
+                continue
+            session = self._client.open(WORLD, seed=1, options=OPTIONS, contract=CONTRACT, host=host)
+            with contextlib.suppress(Unavailable):
+                for to in (other, host):
+                    session.step(0, frames="raw")
+                    session.move(to, transport="tcp")
+                self._warm.add(pid)
+            self._insist("the session is not closed", session.close)
 
     def _living(self) -> list[str]:
         """Hosts that run and that the controller reaches."""

@@ -22,6 +22,7 @@ from worldline.errors import (
     SessionClosed,
     SessionParked,
     StateLost,
+    TimedOut,
     UnknownHost,
     UnknownMove,
     UnknownReceipt,
@@ -36,6 +37,7 @@ from worldline.runtime.rpc import connect, serve
 from worldline.runtime.run_dir import controller_socket, host_socket, make_run_dir
 from worldline.runtime.store import MemoryStore
 from worldline.schema.contract import Contract, Tier
+from worldline.schema.fault import FaultName
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
 from worldline.testing.stores import LostReplyStore
@@ -589,3 +591,36 @@ async def test_a_subscriber_is_told_of_the_whole_and_then_of_each_change(hall):
     moves = [told.move for told in hall.told if isinstance(told, wire.MoveChanged)]
     assert moves[-1] == move
     assert {found.phase for found in moves} >= {"begun", "committed", "done"}
+
+
+@pytest.mark.parametrize("how", ["enospc", "eio", "short-write"])
+async def test_a_record_that_takes_no_line_refuses_by_name_and_asks_nobody(hall, how):
+    opened = await hall.open(host="a")
+    hall.store.spoil_next(FaultName(how))
+    with pytest.raises(RecordFailed):
+        await hall.move(opened.id, "b")
+    assert hall.holders(opened.id) == ["a"]
+    assert (await hall.move(opened.id, "b")).outcome == "done"
+
+
+async def test_an_answer_that_can_not_be_kept_is_answered_and_found_again_by_its_key(hall):
+    opened = await hall.open(host="a")
+    keyed = wire.Keyed("k", wire.MoveRequest(opened.id, "b", Mode.FREEZE, "tcp", "enospc@answer"))
+    first = await hall.ask(keyed, Move)
+    assert (await hall.ask(keyed, Move)).id == first.id
+    assert hall.holders(opened.id) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [("enospc@claim", RecordFailed), ("lose-call@prepare", TimedOut), ("lose-call@thaw", TimedOut)]
+)
+async def test_what_is_refused_under_a_key_may_be_asked_again_under_it(hall, fault, code):
+    opened = await hall.open(host="a")
+    keyed = wire.Keyed("k", wire.MoveRequest(opened.id, "b", Mode.FREEZE, "tcp", fault))
+    if code is RecordFailed:
+        with pytest.raises(code):
+            await hall.ask(keyed, Move)
+    else:
+        assert (await hall.ask(keyed, Move)).error.code == code.code
+    assert hall.holders(opened.id) == ["a"]
+    assert (await hall.move(opened.id, "b")).outcome == "done"
