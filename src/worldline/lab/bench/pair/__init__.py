@@ -1,0 +1,1 @@
+"""Two processes between which engines move the same bytes in turns: ours, plain sockets, and peers."""
