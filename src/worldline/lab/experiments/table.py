@@ -5,6 +5,9 @@ from __future__ import annotations
 from worldline.lab.bench.table import Entry
 
 EXPERIMENTS: dict[str, Entry] = {
+    "scale": Entry(
+        "worldline.lab.experiments.scale:SCALE", "Decide moves in a fleet of 10,000 hosts: what does one cost?"
+    ),
     "overload": Entry(
         "worldline.lab.experiments.overload:OVERLOAD", "Offer up to twice what the ports carry: is any promise late?"
     ),
