@@ -59,7 +59,7 @@ def test_matrix_game_2s_cache_shapes_move_exactly(capsys, transport):
     "world", [("lm", "-o", "weights=random", "-o", "cache=static"), ("diffusers",)], ids=lambda world: world[0]
 )
 def test_an_engine_of_a_package_equals_its_twin_after_six_moves(capsys, world, transport):
-    proof = prove(capsys, "--world", *world, "--moves", "6", "--blocks", "8", "--transport", transport, code=0)
+    proof = prove(capsys, "--world", *world, "--moves", "6", "--blocks", "9", "--transport", transport, code=0)
     assert (proof["identical"], proof["differences"]) == (True, [])
     assert proof["moves"] == proof["receipts_verified"] == 6
 
