@@ -23,7 +23,7 @@ from worldline.schema.layout import Extent
 from worldline.schema.receipt import Receipt
 from worldline.schema.rows import Copy, Runs
 from worldline.snapshot.rows import copy_rows, read_runs, write_runs
-from worldline.testing.simulated_session import CAPACITY, LAYOUT, LIMITS, SEGMENTS, Arena, Engine, manifest_at
+from worldline.testing.simulated_session import CAPACITY, LAYOUT, LIMITS, SEGMENTS, WINDOW, Arena, Engine, manifest_at
 from worldline.verify.digests import layout_digest, leaf_digests, root
 from worldline.wire import records
 
@@ -153,8 +153,8 @@ class SourceRun:
     def _do(self, command: source.Command) -> None:
         self.host.tell("%s source: %s", self.order.move, type(command).__name__)
         match command:
-            case source.TakeCut(compares):
-                self.engine.hold(self.order.move, lambda: self._cut(compares))
+            case source.TakeCut():
+                self.engine.hold(self.order.move, lambda: self._cut(command))
             case source.ReadRest():
                 self.host.after(self.host.sim.rng.uniform(0.0005, 0.01), self._read_rest)
             case source.Thaw():
@@ -190,15 +190,18 @@ class SourceRun:
             self._late_write = (at, self.engine.arena.data[at])
             self.engine.arena.data[at] ^= 1
 
-    def _cut(self, compares: bool) -> None:
-        """A cut that compares nothing reads nothing; the frozen one is read while its leaves are sent."""
+    def _cut(self, order: source.TakeCut) -> None:
+        """A cut that compares nothing reads what rolls or nothing; the frozen one is read while its leaves are sent."""
         engine = self.engine
         if engine.ended:
             return
-        self._read = compares
+        self._read = order.compares
         found = leaf_digests(engine.arena, LEAVES)
-        digests = tuple(found) if compares else (None,) * len(LEAVES)
-        whole = root(LAYOUT_DIGEST, found) if compares else None
+        digests = tuple(
+            digest if order.compares or (order.remembers and index == WINDOW) else None
+            for index, digest in enumerate(found)
+        )
+        whole = root(LAYOUT_DIGEST, found) if order.compares else None
         held_at_s = self.host.timeline.now_s - 0.001
         self.feed(source.CutTaken(manifest_at(engine.block), digests, whole, LAYOUT_DIGEST, engine.block, held_at_s))
 
