@@ -4,7 +4,7 @@ import threading
 
 import torch
 
-from worldline.schema.inventory import Kind, Roll, Rule
+from worldline.schema.inventory import Kind, Roll, Rule, Static
 from worldline.testing.tiny import TinyWorld
 
 
@@ -121,4 +121,20 @@ class LyingWorld(TinyWorld):
 
     def _saying(self, live):
         live.rules = (Rule("cache/*", Kind.CACHE, Roll(dim=0, shift=3)), *live.rules)
+        return live
+
+
+class UndeclaredWorld(TinyWorld):
+    """It says nothing of how its state is written, as most engines do."""
+
+    name = "undeclared"
+
+    def open(self, seed, memory):
+        return self._silent(super().open(seed, memory))
+
+    def restore(self, tree, memory):
+        return self._silent(super().restore(tree, memory))
+
+    def _silent(self, live):
+        live.rules = (Rule("derived/*", Kind.DERIVED, Static()),)
         return live

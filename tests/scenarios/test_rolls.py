@@ -82,6 +82,15 @@ async def test_rows_that_moved_are_not_sent_again(stage):
     assert await bytes_moved(stage, TINY) < 0.6 * cache_bytes
 
 
+async def test_rows_of_an_engine_that_declares_nothing_are_found_by_what_they_hold(stage):
+    width = 2 * WIDTH  # a segment of a cache is over a MiB
+    await open_pair(stage, spec(f"{ODD}:UndeclaredWorld", width=width))
+    receipt, _ = await move_one_block_behind(stage)
+    cache_bytes = 2 * 7 * 2 * width * 4
+    assert receipt.bytes_moved - receipt.state_bytes < 0.6 * cache_bytes
+    await assert_like_its_twin(stage)
+
+
 async def test_rows_cross_any_link_that_carries_records(stage):
     await open_pair(stage, spec(TINY, width=WIDTH))
     receipt, _ = await move_one_block_behind(stage, "memory")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from worldline.migration.leaves import Leaves
-from worldline.migration.rolls import Known, Present, Residual, Version, plan_rows, plan_whole
+from worldline.migration.rolls import Present, Residual, Version, plan_rows, plan_whole
 from worldline.migration.source_words import CutTaken
 from worldline.schema.layout import Extent, Manifest
 
@@ -30,15 +30,12 @@ class Reported:
         leaves = self._place(cut.manifest)
         for index in cut.doubted:
             self._digests[index] = None
-        present = Present(cut.manifest, leaves.extents, cut.digests, tuple(self._digests))
-        if rows_bytes is None:
-            residual = plan_whole(present)
-        else:
-            residual = plan_rows(present, Known(tuple(self._versions)), rows_bytes)
+        present = Present(cut.manifest, leaves.extents, cut.digests, tuple(self._digests), cut.rows)
+        residual = plan_whole(present) if rows_bytes is None else plan_rows(present, tuple(self._versions), rows_bytes)
         for index in (*present.dirty(), *residual.touched):
             self._digests[index] = None
         self._versions = deque((v for v in self._versions if v.block != cut.manifest.block), VERSIONS_MAX)
-        self._versions.append(Version(cut.manifest.block, cut.digests))
+        self._versions.append(Version(cut.manifest.block, cut.digests, cut.rows))
         return residual
 
     def _place(self, manifest: Manifest) -> Leaves:
@@ -48,7 +45,7 @@ class Reported:
         if leaves is not before:
             places = [None if before is None else before.index_of(extent) for extent in leaves.extents]
             self._digests = _carried(self._digests, places)
-            carried = (Version(v.block, _carried(v.digests, places)) for v in self._versions)
+            carried = (Version(v.block, _carried(v.digests, places), v.rows) for v in self._versions)
             self._versions = deque(carried, VERSIONS_MAX)
         return leaves
 

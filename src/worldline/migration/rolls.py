@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import assert_never
 
+import numpy as np
+
+from worldline.migration.found_rows import moved_by_content
 from worldline.migration.grains import GRAINS_MAX, NEW, Moved, SegmentFacts, SegmentPlan, Step, Tensor, plan_segment
 from worldline.schema.inventory import Roll, WriteRule
 from worldline.schema.layout import Extent, Manifest, Segment, View
@@ -43,6 +46,8 @@ class Version:
 
     block: int
     digests: Sequence[bytes | None]
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What rows held, by a view's path, where it was read."""
 
 
 def moved_by_rule(rule: WriteRule, view: View, blocks: int) -> Moved | None:
@@ -71,6 +76,8 @@ class Present:
     """None for a leaf that was not read: it is taken to differ."""
     reported: Sequence[bytes | None]
     """By leaf: what the target read there last."""
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What rows hold, by a view's path, where it was read."""
 
     def dirty(self) -> list[int]:
         """Numbers of the leaves that the target is not known to have."""
@@ -88,18 +95,11 @@ def whole_leaves(leaves: Iterable[Extent]) -> Residual:
     return Residual((), whole, frozenset(), sum(leaf.nbytes for leaf in whole))
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of how the rows moved."""
+def plan_rows(present: Present, versions: Sequence[Version], rows_bytes: int) -> Residual:
+    """The residual against the version of each segment that the target has most of, in steps of at most `rows_bytes`.
 
-    versions: Sequence[Version] = ()
-    """Earlier cuts whose leaves lay where the present ones do."""
-    found: Mapping[tuple[int, int], Moved] = field(default_factory=dict)
-    """Rows found by content, by block of a version and number of a view."""
-
-
-def plan_rows(present: Present, known: Known, rows_bytes: int) -> Residual:
-    """The residual against the best version of each segment, in steps of at most `rows_bytes` of rows."""
+    `versions`: earlier cuts whose leaves lay where the present ones do.
+    """
     layout = present.manifest.layout
     views: dict[int, list[int]] = {}
     for number, view in enumerate(layout.views):
@@ -112,7 +112,7 @@ def plan_rows(present: Present, known: Known, rows_bytes: int) -> Residual:
         base, end = end, end - (-segment.nbytes // layout.leaf_bytes)
         part = _Part(present, segment, tuple(views.get(number, ())), slice(base, end))
         dirty = part.dirty()
-        plan = _plan(part, known, rows_bytes) if dirty else None
+        plan = _plan(part, versions, rows_bytes) if dirty else None
         if plan is None:
             whole += [present.leaves[base + index] for index in dirty]
             continue
@@ -145,9 +145,9 @@ def _equal(some: Sequence[bytes | None], others: Sequence[bytes | None]) -> byte
     return bytes(one is not None and one == other for one, other in zip(some, others, strict=True))
 
 
-def _plan(part: _Part, known: Known, rows_bytes: int) -> SegmentPlan | None:
+def _plan(part: _Part, versions: Sequence[Version], rows_bytes: int) -> SegmentPlan | None:
     present, segment = part.present, part.segment
-    earlier = [version for version in known.versions if version.block < present.manifest.block]
+    earlier = [version for version in versions if version.block < present.manifest.block]
     if not earlier:
         return None
     held = {version.block: part.agree(version.digests) for version in earlier}
@@ -157,7 +157,7 @@ def _plan(part: _Part, known: Known, rows_bytes: int) -> SegmentPlan | None:
         Tensor(ITEM_BYTES[view.dtype], view.shape, view.strides, view.offset_bytes, moved)
         for number in part.views
         for view in (layout.views[number],)
-        for moved in (known.found.get((version.block, number)) or moved_by_rule(segment.write, view, blocks),)
+        for moved in (moved_by_rule(segment.write, view, blocks) or _found(view, version, present),)
     )
     if not any(held[version.block]) or all(tensor.moved is None for tensor in tensors):
         return None
@@ -165,6 +165,10 @@ def _plan(part: _Part, known: Known, rows_bytes: int) -> SegmentPlan | None:
     clean = part.agree(present.digests)
     facts = SegmentFacts(tensors, segment.nbytes, layout.leaf_bytes, held[version.block], clean, same)
     return plan_segment(facts, rows_bytes)
+
+
+def _found(view: View, version: Version, present: Present) -> Moved | None:
+    return moved_by_content(view, version.rows.get(view.path), present.rows.get(view.path))
 
 
 def _placed(step: Step, views: tuple[int, ...], offset: int) -> Step:

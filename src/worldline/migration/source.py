@@ -257,7 +257,7 @@ class SourceMachine:
         self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s)
         self._held = True
         self._enter(Phase.CUTTING, f"the target has digested round {event.round}", now_s)
-        return [TakeCut(compares=True)]
+        return [TakeCut(compares=True, remembers=self._rolls_pay)]
 
     def _rows_reported(self, now_s: float) -> list[Command]:
         """A frozen cut's rows are in place. Leaves that they did not make right, because rows did not move as they were

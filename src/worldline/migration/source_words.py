@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
+
+import numpy as np
 
 from worldline.errors import Fact
 from worldline.migration.grains import Step
@@ -60,6 +62,8 @@ class CutTaken:
     """When the engine reached the boundary, or was asked for the cut if it stood there idle: a pause counts from here,
     capture and digests included.
     """
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What rows hold, 8 octets each, by the path of a view of which nothing is declared; where it was asked for."""
     doubted: frozenset[int] = frozenset()
     """Numbers of leaves that the target is to read again whatever it has reported."""
 
@@ -137,7 +141,7 @@ Event: TypeAlias = (
 class TakeCut:
     """Hold the engine at its next block boundary and capture its state; answer `CutTaken`. Where `compares`, read what
     is worth comparing with the target's reports; else nothing is known there, and nothing need be read. Where it
-    `remembers`, read what rolls: a later cut can tell by it which version of a row the target has.
+    `remembers`, also read what rolls, and what rows hold: a later cut can tell by it where rows of an earlier one went.
     """
 
     compares: bool

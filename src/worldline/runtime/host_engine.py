@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+import numpy as np
 
 from worldline.clock import Clock
 from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
@@ -28,6 +30,7 @@ from worldline.snapshot.rebuild import rebuild
 from worldline.units import format_bytes
 from worldline.verify.digests import layout_digest, root
 from worldline.verify.lanes import Lanes
+from worldline.verify.row_digests import row_digests
 from worldline.worlds.protocol import LiveWorld, Partial, Tree, World
 
 
@@ -62,7 +65,7 @@ class Read(Enum):
     DOUBTFUL = "doubtful"
     """Nothing where there is a watch: what it does not know is taken to be rewritten. All where there is none."""
     ROLLING = "rolling"
-    """What is declared to roll."""
+    """What is declared to roll, or says nothing of its rows."""
     NOTHING = "nothing"
 
 
@@ -72,6 +75,8 @@ class Wish:
 
     read: Read
     withdraw: bool
+    rows: bool = False
+    """Also what rows hold, of views that say nothing of how they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class Survey:
     layout: bytes
     number: int
     at_s: float
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def text_leaves(self) -> int:
@@ -235,7 +241,8 @@ class Engine:
             digests = self._readings.read_rolling(manifest, digests)
         else:
             digests = self._readings.read_first(manifest, digests)
-        return Survey(manifest, digests, self._layout_digest(manifest), self.position.number, self._reached_at_s)
+        rows = row_digests(self.arena, manifest) if wish.rows else {}
+        return Survey(manifest, digests, self._layout_digest(manifest), self.position.number, self._reached_at_s, rows)
 
     def finish(self, survey: Survey) -> Survey:
         """Reads what the survey left unread. The engine has been held since."""

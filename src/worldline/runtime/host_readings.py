@@ -20,6 +20,7 @@ from worldline.migration.leaves import Leaves
 from worldline.schema.inventory import Append, Once, Ring, Roll, Static
 from worldline.schema.layout import Extent, Manifest, Segment, View, leaves_of
 from worldline.snapshot.arena import Arena
+from worldline.snapshot.row_grid import found_by_content
 from worldline.snapshot.watch import Watch
 from worldline.verify.digests import leaf_digests
 from worldline.verify.lanes import Lanes, batches
@@ -98,8 +99,10 @@ class Readings:
         return tuple(next(found) if digest is None else digest for digest in digests)
 
     def read_rolling(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
-        """As `read_first`, and the leaves of all segments that roll."""
-        rolling = {i for i, segment in enumerate(manifest.layout.segments) if isinstance(segment.write, Roll)}
+        """As `read_first`, and the leaves of all segments whose rows may have moved by the next boundary."""
+        layout = manifest.layout
+        rolling = {i for i, segment in enumerate(layout.segments) if isinstance(segment.write, Roll)}
+        rolling |= {layout.views[number].segment for number in found_by_content(layout)}
         wanted = set(_leaves_of(manifest, rolling))
         known = self.read_first(manifest, digests)
         pairs = list(zip(manifest.leaves(), known, strict=True))

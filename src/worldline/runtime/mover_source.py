@@ -236,7 +236,7 @@ class SourceRun:
         else:
             read = Read.ROLLING if order.remembers else Read.NOTHING
         may_be_last = order.compares or self.order.mode is not Mode.PRECOPY
-        return Wish(read, withdraw=may_be_last)
+        return Wish(read, withdraw=may_be_last, rows=order.remembers)
 
     async def _take_cut(self, wish: Wish) -> None:
         move, asked_at_s = self.order.move, self._tools.clock.monotonic_s()
@@ -264,7 +264,14 @@ class SourceRun:
         # whom the fence does not reach, is most likely to be seen there.
         doubted = frozenset(range(survey.text_leaves)) if self._tools.transport.hands_over else frozenset()
         return words.CutTaken(
-            survey.manifest, survey.digests, survey.root, survey.layout, survey.number, held_at_s, doubted
+            survey.manifest,
+            survey.digests,
+            survey.root,
+            survey.layout,
+            survey.number,
+            held_at_s,
+            survey.rows,
+            doubted,
         )
 
     async def _read_rest(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldline.migration.rolls import Known, Present, Version, plan_rows, plan_whole
+from worldline.migration.rolls import Present, Version, plan_rows, plan_whole
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll
 from worldline.schema.layout import Layout, Manifest, Placement, Segment, View
 from worldline.schema.rows import Copy, Runs, Shift
@@ -63,11 +63,16 @@ def rolled(data, views, offset, rule, blocks, rng):
 
 
 def reach(case, reported, held_data):
-    """The target's bytes after the residual."""
+    """The residual, and the target's bytes after it."""
+    return reach_by(case, reported, held_data, {}, {})
+
+
+def reach_by(case, reported, held_data, rows_then, rows_now):
+    """The same, where it was read what rows held."""
     leaves = tuple(case.manifest.leaves())
-    present = Present(case.manifest, leaves, case.digests(case.after), reported)
-    version = Version(case.manifest.block - case.blocks, case.digests(case.before))
-    residual = plan_rows(present, Known((version,)), 1 << 10)
+    present = Present(case.manifest, leaves, case.digests(case.after), reported, rows_now)
+    version = Version(case.manifest.block - case.blocks, case.digests(case.before), rows_then)
+    residual = plan_rows(present, (version,), 1 << 10)
     target, source = Octets(held_data), Octets(case.after)
     for step in residual.steps:
         match step:

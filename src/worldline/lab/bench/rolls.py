@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
+
+import numpy as np
 
 from worldline.errors import Corrupt
 from worldline.lab.bench.frame import Finding, Trial
 from worldline.lab.bench.samples import Samples
-from worldline.migration.rolls import Known, Present, Residual, Version, plan_rows, plan_whole
+from worldline.migration.rolls import Present, Residual, Version, plan_rows, plan_whole
 from worldline.migration.rounds import Limits, merge
+from worldline.schema.inventory import Free
 from worldline.schema.layout import Manifest
 from worldline.schema.rows import Copy, Runs
 from worldline.snapshot.arena import Arena
@@ -18,6 +22,7 @@ from worldline.snapshot.gather import Gatherer
 from worldline.snapshot.memory import ArenaMemory, arena_capacity
 from worldline.snapshot.rows import copy_rows, read_runs, write_runs
 from worldline.verify.digests import digest_state, leaf_digests
+from worldline.verify.row_digests import row_digests
 from worldline.wire.records import Chunk, CopyRecord, RoundEnd, RowsRecord, encode
 from worldline.worlds.load import LoadLive, LoadWorld
 from worldline.worlds.load_shape import Family, state_bytes
@@ -33,6 +38,8 @@ class Round:
 
     rows_bytes: int
     """On the wire, roll-aware, records included."""
+    found_bytes: int
+    """The same, nothing declared and rows found by what they hold."""
     plain_bytes: int
     """On the wire, dirty leaves as chunks."""
     planned_s: float
@@ -58,7 +65,7 @@ class Stage:
         leaves = tuple(manifest.leaves())
         for leaf in leaves:
             self._target.bytes_at(leaf)[:] = self._source.bytes_at(leaf)
-        self._version = Version(self._block, leaf_digests(self._source, leaves))
+        self._version = Version(self._block, leaf_digests(self._source, leaves), self._rows(manifest))
 
     def close(self) -> None:
         self._source.close()
@@ -73,13 +80,16 @@ class Stage:
         digests = digest_state(self._source, manifest).digests
         present = Present(manifest, leaves, digests, self._version.digests)
         began_s = self._trial.clock.monotonic_s()
-        residual = plan_rows(present, Known((self._version,)), Limits().rows_bytes)
+        against = (self._version,), Limits().rows_bytes
+        residual = plan_rows(present, *against)
         planned_s = self._trial.clock.monotonic_s() - began_s
+        rows = self._rows(manifest)
+        found = plan_rows(Present(undeclared(manifest), leaves, digests, self._version.digests, rows), *against)
         copied_s = self._carry_out(residual, manifest)
         if tuple(leaf_digests(self._target, leaves)) != tuple(digests):
             raise Corrupt("the residual did not give the source's bytes")
-        self._version = Version(self._block, digests)
-        return Round(_wire_bytes(residual), _wire_bytes(plan_whole(present)), planned_s, copied_s)
+        self._version = Version(self._block, digests, rows)
+        return Round(_wire_bytes(residual), _wire_bytes(found), _wire_bytes(plan_whole(present)), planned_s, copied_s)
 
     def _carry_out(self, residual: Residual, manifest: Manifest) -> float:
         copied_s = 0.0
@@ -92,6 +102,9 @@ class Stage:
         for leaf in residual.leaves:
             self._target.bytes_at(leaf)[:] = self._source.bytes_at(leaf)
         return copied_s
+
+    def _rows(self, manifest: Manifest) -> Mapping[str, np.ndarray]:
+        return row_digests(self._source, undeclared(manifest))
 
     def _step(self) -> None:
         self._live.step(1 + self._block % 4)
@@ -129,6 +142,7 @@ def rolls(trial: Trial, *, scale: float = 0.25, blocks_behind: int = 1) -> Findi
         "bytes",
         {
             "roll-aware": tuple(float(each.rows_bytes) for each in rounds),
+            "found by content": tuple(float(each.found_bytes) for each in rounds),
             "dirty chunks": tuple(float(each.plain_bytes) for each in rounds),
         },
     )
@@ -147,6 +161,12 @@ def rolls(trial: Trial, *, scale: float = 0.25, blocks_behind: int = 1) -> Findi
             f"planned in {planned_ms:.0f} ms, rows copied in {copied_ms:.0f} ms on one thread",
         ),
     )
+
+
+def undeclared(manifest: Manifest) -> Manifest:
+    """The same state of an engine that says nothing of how it writes."""
+    segments = tuple(replace(segment, write=Free()) for segment in manifest.layout.segments)
+    return replace(manifest, layout=replace(manifest.layout, segments=segments))
 
 
 def _wire_bytes(residual: Residual) -> int:
