@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from worldline.control import handoff, playback
 from worldline.migration import source, target
-from worldline.runtime import store_sqlite
+from worldline.runtime import controller_book, store_sqlite
 from worldline.verify import durable, image
 
 
@@ -92,6 +92,11 @@ def sealed_silence() -> None:
     source.SourceMachine.handle = impatient
 
 
+def veil() -> None:
+    """A new owner is told of at the commit, before it is known to play."""
+    controller_book.Book.veil = lambda self, shown: None
+
+
 MUTATIONS: dict[str, Callable[[], None]] = {
     made.__name__.replace("_", "-"): made
     for made in (
@@ -105,6 +110,7 @@ MUTATIONS: dict[str, Callable[[], None]] = {
         record_flush,
         receipt_check,
         sealed_silence,
+        veil,
     )
 }
 

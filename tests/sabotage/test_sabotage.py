@@ -30,6 +30,8 @@ WATCHED_BY = {
     "receipt-check": "unit/control/test_handoff.py::test_a_receipt_that_does_not_prove_this_order_commits_nothing",
     "sealed-silence": "unit/migration/test_source.py::"
     "test_nothing_but_the_controller_or_a_refusal_moves_a_sealed_source",
+    "veil": "unit/runtime/test_controller.py::"
+    "test_a_target_that_ends_before_it_plays_is_never_told_of_and_the_source_plays_on",
 }
 
 

@@ -215,6 +215,21 @@ def test_a_target_that_is_killed_before_it_plays_leaves_the_session_playing_at_i
     assert_nothing_is_kept(fleet, census, session)
 
 
+def test_a_host_that_is_killed_before_it_plays_leaves_a_resumed_session_in_its_image(fleet, client):
+    walk = Walk(client, seed=14)
+    session = walk.session
+    walk.play(2)
+    parked = session.park()
+    with pytest.raises(HostGone, match="back at its image"):
+        session.resume("b", fault="kill-target@activate")
+    row = until("rest", lambda: (found := session.describe()).status != "moving" and found)
+    assert (row.status, row.host, row.epoch, row.image) == ("parked", None, parked.epoch + 2, parked.image)
+    assert session.resume("c").epoch == parked.epoch + 3
+    walk.play(2)
+    assert_one_owner(fleet, session)
+    session.close()
+
+
 @pytest.mark.parametrize(
     "fault",
     [

@@ -7,7 +7,8 @@ import contextlib
 import pytest
 
 from worldline.control.handoff import Handoff
-from worldline.control.order import Command, Order, SwapUnknown, Thaw
+from worldline.control.handoff_table import Phase
+from worldline.control.order import Call, Command, Order, PeerFailed, SwapUnknown, Thaw
 from worldline.control.order import Event as OrderEvent
 from worldline.control.playback import BlockIn, HostLinkUp, Playback, PlayCommand, RejectedIn
 from worldline.errors import UnknownSession
@@ -201,6 +202,16 @@ class ColdHandoff(Handoff):
         return [command for command in super().handle(event, now_s) if not isinstance(command, Thaw)]
 
 
+class ReturningHandoff(Handoff):
+    """Takes the session back from a target that does not answer."""
+
+    def handle(self, event: OrderEvent, now_s: float) -> list[Command]:
+        silent = isinstance(event, PeerFailed) and event.call is Call.ACTIVATE and not self._order.hands_over
+        if silent and self.phase is Phase.ACTIVATING:
+            return self._take_back(now_s)
+        return super().handle(event, now_s)
+
+
 class ForgetfulPlayback(Playback):
     """Sends nothing again to a new owner."""
 
@@ -251,6 +262,7 @@ class ForgetfulHost(Host):
         Kinds(source=ImpatientSource),
         Kinds(handoff=GuessingHandoff),
         Kinds(handoff=ColdHandoff),
+        Kinds(handoff=ReturningHandoff),
         Kinds(playback=ForgetfulPlayback),
         Kinds(playback=SkippingPlayback),
         Kinds(playback=EpochBlindPlayback),
