@@ -8,7 +8,8 @@ import pytest
 from worldline.schema.fault import FaultName, Step, Verb, faults_of, parse_fault
 from worldline.schema.receipt import Mode
 from worldline.testing.torture import tiny_twin
-from worldline.testing.torture_runs import Crash, CrashRuns
+from worldline.testing.torture_crash import Crash
+from worldline.testing.torture_runs import CrashRuns
 
 
 def slice_of(verb, names):

@@ -11,7 +11,8 @@ from worldline.cli import main
 from worldline.testing.simulation import Simulation, Tally
 from worldline.testing.torture import BAD, SIGNS, Torture, torture
 from worldline.testing.torture_census import Census, holding
-from worldline.testing.torture_runs import Crash, CrashRuns, Fate
+from worldline.testing.torture_crash import Crash, Fate
+from worldline.testing.torture_runs import CrashRuns
 
 HISTORIES = 500
 CRASHES = 30

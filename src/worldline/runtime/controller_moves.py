@@ -20,8 +20,9 @@ from worldline.control.lifecycle import Status, Verb, begin, check_elsewhere
 from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, Recovered
 from worldline.errors import BadValue, HostGone, Internal
 from worldline.runtime.controller_book import Book
+from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts
-from worldline.runtime.controller_orders import Cargo, Ends, OrderRun
+from worldline.runtime.controller_orders import OrderRun
 from worldline.runtime.controller_sessions import Sessions
 from worldline.runtime.messages import (
     Describe,

@@ -15,7 +15,8 @@ from worldline.clock import SystemClock
 from worldline.errors import BadValue
 from worldline.lab.fingerprint import Fingerprint, fingerprint
 from worldline.testing.simulation import Simulation, Tally, Violation
-from worldline.testing.torture_runs import Crash, CrashRuns, Fate, Twin
+from worldline.testing.torture_crash import Crash, Fate
+from worldline.testing.torture_runs import CrashRuns, Twin
 
 BATCH = 50
 """Histories between two lines of progress, and for one process at a time."""
