@@ -353,9 +353,10 @@ class CrashRuns:
         return [(facts.host, held) for facts in asked for held in facts.sessions if held.session == session]
 
     def _check_leaks(self) -> None:
-        members = {
-            name: pid for name in (*HOSTS, "controller", "gateway") if (pid := self._fleet.pid(name)) is not None
-        }
+        names = (*HOSTS, "controller", "gateway")
+        pids = {name: pid for name in names if (pid := self._fleet.pid(name)) is not None}
+        # A host that was started meanwhile may still be reading its modules: it counts from when it has served.
+        members = {name: pid for name, pid in pids.items() if name not in HOSTS or pid in self._warm}
         waiting = Waiting(self._clock, self._clock.monotonic_s() + SETTLE_S)
         while leaks := self._census.leaks(members):
             try:
