@@ -8,6 +8,7 @@ import os
 import pytest
 
 from worldline.cli import main
+from worldline.schema.fault import FaultName, Verb, parse_fault
 from worldline.testing.simulation import Simulation, Tally
 from worldline.testing.torture import BAD, SIGNS, Torture, torture
 from worldline.testing.torture_census import Census, holding
@@ -44,6 +45,13 @@ def test_crash_runs_are_of_every_kind() -> None:
     assert {crash.verb for crash in crashes} == {"move", "park", "resume"}
     assert {(crash.mode, crash.transport, crash.kills) for crash in crashes} > {("freeze", "tcp", True)}
     assert crashes == [Crash.draw(seed) for seed in range(1, CRASHES + 1)]
+
+
+def test_half_of_the_crash_runs_plant_a_fault_of_their_verb_and_every_name_is_drawn() -> None:
+    struck = [crash for seed in range(1000) if (crash := Crash.draw(seed)).fault is not None]
+    assert 400 < len(struck) < 600
+    assert {crash.fault.name for crash in struck if crash.fault is not None} == set(FaultName)
+    assert all(parse_fault(str(crash.fault), Verb(crash.verb)) == crash.fault for crash in struck)
 
 
 def test_the_command_prints_every_count(capsys: pytest.CaptureFixture[str]) -> None:
