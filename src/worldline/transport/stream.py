@@ -30,7 +30,8 @@ from worldline.wire.records import Record, decode_frame
 SEND_TIME_S: Final = 30.0
 """A record that can't be handed to the system for so long has no reader."""
 
-_LINK_TYPES = frozenset(
+
+LINK_TYPES = frozenset(
     {
         RecordType.CHUNK,
         RecordType.SHARED,
@@ -42,6 +43,7 @@ _LINK_TYPES = frozenset(
         RecordType.DECODES,
     }
 )
+"""Records that links write and read by themselves."""
 
 Tell = Callable[[bytes], Awaitable[None]]
 
@@ -119,7 +121,7 @@ class StreamLink:
 
     async def send(self, record: bytes) -> None:
         frame = split_record(record)
-        if frame.header.type in _LINK_TYPES:
+        if frame.header.type in LINK_TYPES:
             raise ValueError("chunks are posted, not sent")
         await self._tell(record)
 
@@ -203,7 +205,7 @@ class StreamLink:
                 self._loop.call_soon_threadsafe(self._read_ended.set)
 
     def _take(self, frame: Frame) -> None:
-        if frame.header.type not in _LINK_TYPES:
+        if frame.header.type not in LINK_TYPES:
             self._inbox.put(RecordIn(frame.record))
             return
         record = decode_frame(frame)
