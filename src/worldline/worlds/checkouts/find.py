@@ -31,6 +31,13 @@ PLACES: Final[Mapping[str, Place]] = {
         ("Matrix-Game/Matrix-Game-2", "Matrix-Game-2", "matrix-game-2"),
         "wan/modules/causal_model.py",
     ),
+    "open-oasis": Place("github.com/etched-ai/open-oasis", ("open-oasis",), "dit.py"),
+    "self-forcing": Place(
+        "github.com/guandeh17/Self-Forcing", ("Self-Forcing", "self-forcing"), "wan/modules/causal_model.py"
+    ),
+    "world-engine": Place(
+        "github.com/Overworldai/world_engine", ("world_engine", "world-engine"), "src/model/kv_cache.py"
+    ),
 }
 """By the world's name."""
 

@@ -36,13 +36,14 @@ class Edits:
     """What is changed as a module is read.
 
     `modules`: the name of an imported module -> the one that is imported in its place, or None: as if it were absent.
-    `numbers`: an int of the text -> another. `constants`: a call by its dotted name (`torch.cuda.current_device`) ->
-    the value that stands in its place. `plain`: calls by name that are replaced by their first argument, and
-    decorators of that name that are left out (`torch.compile`). `bare`: packages whose `__init__` is not run.
+    `values`: an int or a text that stands in the code -> another. `constants`: a call by its dotted name, such as
+    `torch.cuda.current_device` -> the value that stands in its place. `plain`: calls by name that are replaced by their
+    first argument, and decorators of that name that are left out (`torch.compile`). `bare`: packages whose `__init__`
+    is not run.
     """
 
     modules: Mapping[str, str | None] = field(default_factory=dict)
-    numbers: Mapping[int, int] = field(default_factory=dict)
+    values: Mapping[int | str, int | str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     plain: frozenset[str] = frozenset()
     bare: frozenset[str] = frozenset()
@@ -175,8 +176,9 @@ class _Editor(ast.NodeTransformer):
         return _absent(name) if instead is None else ast.ImportFrom(instead, node.names, 0)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if type(node.value) is int and node.value in self._edits.numbers:
-            return ast.Constant(self._edits.numbers[node.value])
+        value = node.value
+        if isinstance(value, int | str) and not isinstance(value, bool) and value in self._edits.values:
+            return ast.Constant(self._edits.values[value])
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -76,7 +76,7 @@ def _edits(shape: Shape) -> Edits:
             "wan.modules.attention": f"{_HERE}.attention",
             "wan.modules.tokenizers": f"{_HERE}.unneeded",
         },
-        numbers={880: shape.tokens},
+        values={880: shape.tokens},
         constants={"torch.cuda.current_device": "cpu"},
         plain=frozenset({"torch.compile"}),
         bare=frozenset({"wan", "wan.modules", "utils"}),
