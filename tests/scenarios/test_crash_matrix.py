@@ -140,7 +140,7 @@ CELLS = [
     ("kill-controller@activate", "tcp", "precopy", {DONE}),
     ("enospc@swap", "shm", "precopy", {REFUSED}),
     ("kill-source@swap", "tcp", "precopy", {DONE}),
-    ("eio@retire", "tcp", "precopy", {DONE}),
+    ("eio@end", "tcp", "precopy", {DONE}),
     ("kill-target@activate", "shm", "precopy", {LOST}),
     ("kill-controller@retire", "shm", "freeze", {DONE}),
     ("store-unreachable", "tcp", "precopy", {DONE}),
