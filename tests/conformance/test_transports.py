@@ -3,6 +3,7 @@
 import pytest
 
 from worldline.clock import SystemClock
+from worldline.errors import MissingExtra
 from worldline.testing.transports import TransportSuite
 from worldline.transport.certificates import make_certificates
 from worldline.transport.registry import SHIPPED, open_transport
@@ -22,7 +23,7 @@ MANY = Spreading(streams=3, open_bytes=1, extent_bytes_min=64 * 1024, piece_byte
 """Streams at every turn, however little there is to send."""
 
 
-@pytest.fixture(params=[*sorted(SHIPPED), "tcp+streams", "tcp+tls", "tcp+tls+streams", "tcp+window"])
+@pytest.fixture(params=[*sorted(set(SHIPPED) - {"nixl"}), "tcp+streams", "tcp+tls", "tcp+tls+streams", "tcp+window"])
 def transport(request, certificates):
     if request.param.startswith("tcp+"):
         identity = TlsIdentity(certificates, "a") if "tls" in request.param else None
@@ -33,3 +34,14 @@ def transport(request, certificates):
 
 class TestTransports(TransportSuite):
     pass
+
+
+class TestNixl(TransportSuite):
+    links = 4
+
+    @pytest.fixture
+    def transport(self):
+        try:
+            return open_transport("nixl")
+        except MissingExtra as error:
+            pytest.skip(error.sentence)

@@ -37,7 +37,10 @@ class Channel:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, int(POLL_S * 1e6)))
 
     def send(self, pieces: Iterator[Octets], deadline: Deadline) -> None:
-        """Sends all of it. Raises `LinkCut`, `TimedOut`: then part of it may have left."""
+        """Sends all of it, small ones together; an empty one lets those before it leave.
+
+        Raises `LinkCut`, `TimedOut`: then part of it may have left.
+        """
         for batch in _batches(pieces):
             first = 0
             while first < len(batch):
@@ -105,6 +108,11 @@ def _batches(pieces: Iterator[Octets]) -> Iterator[list[Octets]]:
     batch: list[Octets] = []
     nbytes = 0
     for piece in pieces:
+        if not piece:  # what came before it is to leave now
+            if batch:
+                yield batch
+            batch, nbytes = [], 0
+            continue
         batch.append(piece)
         nbytes += len(piece)
         if nbytes >= BATCH_BYTES or len(batch) >= BATCH_PIECES:

@@ -12,6 +12,7 @@ from worldline.transport.protocol import Transport
 GROUP = "worldline.transports"
 SHIPPED: Mapping[str, str] = {
     "memory": "worldline.transport.memory:MemoryTransport",
+    "nixl": "worldline.transport.nixl:NixlTransport",
     "shm": "worldline.transport.shm:ShmTransport",
     "tcp": "worldline.transport.tcp:TcpTransport",
 }

@@ -10,28 +10,23 @@ import array
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import struct
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-from worldline.errors import BadValue, LinkCut, Malformed, TimedOut
+from worldline.errors import LinkCut, Malformed, TimedOut
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.transport.deadline import Deadline
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
-from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
+from worldline.transport.rendezvous import Admitted, SocketListener
 from worldline.transport.stream import Carrier, StreamLink, check_landing
-from worldline.transport.unix import PATH_BYTES_MAX, check_same_user
+from worldline.transport.unix import check_path, check_same_user, connect_to, private_listener
 from worldline.wire.framing import SHARED_EXTENTS_MAX
 from worldline.wire.records import Record, Shared, encode
 
 MAPPED = b"\x01"
-QUEUE_FULL_S = 0.005
-"""Before the next try to connect."""
 
 _HAND_OVER = struct.Struct("<4sIQ")
 _HAND_OVER_MAGIC = b"WLDA"
@@ -69,18 +64,7 @@ class ShmTransport:
         check_key(key)
         if arena is not None:
             raise ValueError("shm brings the source's arena; it receives into none")
-        directory = Path(tempfile.mkdtemp(prefix="worldline-"))  # mode 0700
-        path = str(directory / "link")
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            _check_path(path)
-            sock.setblocking(False)
-            sock.bind(path)
-            sock.listen(BACKLOG)
-        except BaseException:
-            sock.close()
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
+        sock, path, clean_up = private_listener()
 
         async def admit(peer: socket.socket) -> Admitted:
             check_same_user(peer)
@@ -90,16 +74,16 @@ class ShmTransport:
         def to_link(peer: Admitted) -> Link:
             return StreamLink(peer.sock, peer.arena, SharedCarrier(peer.arena, is_target=True), "shm-target")
 
-        return SocketListener(sock, path, admit, to_link, lambda: shutil.rmtree(directory, ignore_errors=True))
+        return SocketListener(sock, path, admit, to_link, clean_up)
 
     async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
         check_key(key)
-        _check_path(address)
+        check_path(address)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             async with asyncio.timeout(deadline_s):
-                await _connect(sock, address)
+                await connect_to(sock, address)
                 check_same_user(sock)
                 await prove_to_target(sock, key)
                 socket.send_fds(sock, [_HAND_OVER.pack(_HAND_OVER_MAGIC, 0, arena.capacity)], [arena.fd])
@@ -113,24 +97,6 @@ class ShmTransport:
                 raise LinkCut(f"no link to {address}: {error.strerror or error}") from error
             raise
         return StreamLink(sock, arena, SharedCarrier(arena, is_target=False), "shm-source")
-
-
-def _check_path(path: str) -> None:
-    if not path.startswith("/") or "\0" in path:
-        raise BadValue(f"a shm link goes to the path of a Unix socket, not to {path[:80]!r}")
-    if len(os.fsencode(path)) > PATH_BYTES_MAX:
-        raise BadValue(f"the path of a Unix socket has at most {PATH_BYTES_MAX} bytes; set TMPDIR to a shorter one")
-
-
-async def _connect(sock: socket.socket, address: str) -> None:
-    """A Unix socket whose queue is full says EAGAIN, which means "not yet" and never becomes "connected" by itself."""
-    while True:
-        try:
-            sock.connect(address)
-        except BlockingIOError:
-            await asyncio.sleep(QUEUE_FULL_S)
-        else:
-            return
 
 
 async def _receive_arena(sock: socket.socket) -> Arena:

@@ -39,7 +39,7 @@ from worldline.transport.named_faults import PLANTED, plant
 from worldline.transport.registry import SHIPPED, open_transport
 
 
-@pytest.fixture(params=sorted(SHIPPED))
+@pytest.fixture(params=sorted(set(SHIPPED) - {"nixl"}))
 def transport(request):
     return open_transport(request.param)
 
@@ -80,8 +80,8 @@ async def test_equal_seeds_flip_the_same_byte(transport):
 
 async def test_lie_reports_landed_and_withholds_the_last_64_bytes(transport):
     async with linked(FaultyTransport(transport, Lie, seed=0)) as pair:
-        extents = tiles(2 * MIB)
-        ends = [end - 64 + n for end in (2 * MIB, 4 * MIB) for n in range(64)]
+        extents = tiles(MIB)
+        ends = [end - 64 + n for end in range(MIB, CAPACITY_BYTES + 1, MIB) for n in range(64)]
         assert await moved(pair, extents) == ends
         assert await moved(pair, extents) == ends
 

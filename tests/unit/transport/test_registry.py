@@ -25,7 +25,7 @@ def test_the_transports_that_ship_are_found_by_name():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(BadValue, match="memory, shm, tcp"):
+    with pytest.raises(BadValue, match="memory, nixl, shm, tcp"):
         open_transport("carrier-pigeon")
 
 

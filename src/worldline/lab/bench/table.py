@@ -14,6 +14,7 @@ class Entry(NamedTuple):
 
 BENCHES: dict[str, Entry] = {
     "decisions": Entry("worldline.lab.bench.decisions:decisions", "Admission decisions a second, the calendar full."),
+    "peers": Entry("worldline.lab.bench.peers:peers", "A verified transfer against engines that verify nothing."),
     "wire": Entry("worldline.lab.bench.wire:wire", "A verified transfer over tcp, against an unverified one."),
     "rolls": Entry("worldline.lab.bench.rolls:rolls", "Bytes of a rolling cache's residual, against dirty chunks."),
     "digest": Entry("worldline.lab.bench.digest:digest", "Verifying a state against only reading it, a core."),

@@ -68,7 +68,7 @@ ENGINES: Final[dict[str, Entry]] = {
         ("mooncake.engine",),
         "pip install --no-deps mooncake-transfer-engine-non-cuda, and Debian's libibverbs1 and librdmacm1",
         "Transfer Engine, tcp, write, 64 MiB a call",
-        (("MC_FORCE_TCP", "1"),),
+        (("MC_FORCE_TCP", "1"), ("GLOG_minloglevel", "3"), ("MC_LOG_LEVEL", "ERROR")),
     ),
     "gloo": Entry(
         f"{_HERE}.gloo:Gloo", ("torch.distributed",), "pip install torch", "torch.distributed, send and recv of 64 MiB"
