@@ -9,6 +9,7 @@ Invariant: an encoded chunk writes within its extent alone, and is digested ther
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -37,11 +38,13 @@ AHEAD: Final = 3
 CODED_BYTES_MIN: Final = 16 * 1024
 WARM_BYTES: Final = 4 * MIB
 """The first bytes go into buffers and tell nothing of the link."""
-PROBE_BYTES: Final = 4 * MIB
+PROBE_BYTES: Final = 2 * MIB
 PROBE_AGAIN_BYTES: Final = 512 * MIB
 """After so much the link is measured anew: it may have become faster, or slower."""
 LINK_BYTES_PER_S_MAX: Final = 1e9
 """Nothing is encoded for a faster link, whose several streams need the processors themselves."""
+STEP_BYTES: Final = 8 * MIB
+"""Encoded before it is looked at whether that was worth it."""
 SAMPLE_BYTES: Final = 256 * 1024
 SAMPLE_AGAIN_BYTES: Final = 32 * MIB
 LIKELY: Final = {
@@ -50,6 +53,12 @@ LIKELY: Final = {
     "exponents": Coding(1.5, 0.7e9, 1.5e9),
 }
 """What a codec may do at best: where even this gains nothing it is not tried."""
+BUSY: Final = 1.5
+"""Runnable threads a core, over the last minute: beyond it coding would wait for a processor, and is not begun."""
+WON_MIN: Final = 1.02
+"""A step that was less than so many times as fast as the link is raw did not pay."""
+REST_BYTES: Final = 64 * MIB
+"""For how much such a codec is not used, at first."""
 SHARE_OF_LAST: Final = 0.25
 """How much one more slice counts in what is known of a codec."""
 
@@ -72,13 +81,26 @@ def check_choice(choice: str) -> str:
     return choice
 
 
+def load_a_core() -> float:
+    """Runnable threads a core of this machine, over the last minute."""
+    return os.getloadavg()[0] / len(os.sched_getaffinity(0))
+
+
 class Coder:
     """Source side, of one link. All but `allow`, `choose_from` and `close` is called on the sending thread."""
 
-    def __init__(self, arena: ArenaBytes, choice: str = AUTO, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        arena: ArenaBytes,
+        choice: str = AUTO,
+        clock: Clock | None = None,
+        load: Callable[[], float] | None = None,
+    ) -> None:
+        """`load`: runnable threads a core."""
         self._arena = arena
         self.choice = check_choice(choice)
         self._clock = clock or SystemClock()
+        self._load = load or load_a_core
         self._allowed: frozenset[str] = frozenset()
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: deque[tuple[Extent, Codec, Future[_Slice]]] = deque()
@@ -87,6 +109,9 @@ class Coder:
         self._warm_bytes = WARM_BYTES
         self._probed_bytes = 0
         self._probed_s = 0.0
+        self._rests: dict[str, tuple[int, int]] = {}
+        """Until how much was sent a codec rests, and how long its rest is."""
+        self._sent_bytes = 0
         self._unprobed_bytes = 0
         self._closed = False
         self.link_bytes_per_s: float | None = None
@@ -124,19 +149,32 @@ class Coder:
             if probe.nbytes == extent.nbytes:
                 return
             extent = Extent(extent.offset + probe.nbytes, extent.nbytes - probe.nbytes)
-        name = self._choose(extent)
-        self._unprobed_bytes += extent.nbytes
+        while extent.nbytes > 0:
+            name = self._choose(extent)
+            if name is None:
+                self._count(extent.nbytes)
+                yield from self._flush(0)
+                yield from raw(extent)
+                return
+            step = Extent(extent.offset, min(extent.nbytes, STEP_BYTES))
+            self._count(step.nbytes)
+            yield from self._code(step, codec(name))
+            extent = Extent(step.offset + step.nbytes, extent.nbytes - step.nbytes)
+
+    def _code(self, step: Extent, by: Codec) -> Outgoing:
+        began_s = self._clock.monotonic_s()
+        for part in _cut(step, SLICE_BYTES):
+            self._encode_ahead(part, by)
+            yield from self._flush(AHEAD)
+        self._judge(by.name, step.nbytes, self._clock.monotonic_s() - began_s)
+
+    def _count(self, nbytes: int) -> None:
+        self._sent_bytes += nbytes
+        self._unprobed_bytes += nbytes
         if self._unprobed_bytes >= PROBE_AGAIN_BYTES:
             self._unprobed_bytes, self._probed_bytes, self._probed_s = 0, 0, 0.0
             self._warm_bytes = WARM_BYTES
             self.link_bytes_per_s = None
-        if name is None:
-            yield from self._flush(0)
-            yield from raw(extent)
-            return
-        for part in _cut(extent, SLICE_BYTES):
-            self._encode_ahead(part, codec(name))
-            yield from self._flush(AHEAD)
 
     # ---- the link
 
@@ -178,14 +216,19 @@ class Coder:
         if self._unsampled_bytes >= SAMPLE_AGAIN_BYTES and extent.nbytes >= SAMPLE_BYTES:
             self._unsampled_bytes = 0
             self._sample(extent, link)
-        return best_codec(link, max(extent.nbytes, 16 * SLICE_BYTES), SLICE_BYTES, self._known)
+        awake = {
+            name: coding for name, coding in self._known.items() if self._rests.get(name, (0, 0))[0] <= self._sent_bytes
+        }
+        return best_codec(link, max(extent.nbytes, STEP_BYTES), SLICE_BYTES, awake)
 
     def _sample(self, extent: Extent, link_bytes_per_s: float) -> None:
-        """Tries each codec that may gain on a part from the middle."""
+        """Tries each codec that may gain on a part from the middle; none on a busy machine."""
         part = Extent(extent.offset + (extent.nbytes - SAMPLE_BYTES) // 2, SAMPLE_BYTES)
         octets = bytes(self._arena.bytes_at(part))
         back = memoryview(bytearray(SAMPLE_BYTES))
         self._known.clear()
+        if self._load() > BUSY:
+            return
         for name in sorted(self._allowed):
             likely = replace(LIKELY[name], ratio=64.0) if name == "zeros" else LIKELY[name]
             if best_codec(link_bytes_per_s, MIB * 1024, SLICE_BYTES, {name: likely}) is None:
@@ -195,9 +238,16 @@ class Coder:
             between_s = self._clock.monotonic_s()
             codec(name).decode_into(encoded, back)
             decode_s = self._clock.monotonic_s() - between_s
-            self._known[name] = Coding(
-                SAMPLE_BYTES / encoded.nbytes, *(SAMPLE_BYTES / max(s, 1e-9) for s in (between_s - began_s, decode_s))
-            )
+            rates = [SAMPLE_BYTES / max(spent_s, 1e-9) for spent_s in (between_s - began_s, decode_s)]
+            self._known[name] = Coding(SAMPLE_BYTES / encoded.nbytes, *rates)
+
+    def _judge(self, name: str, nbytes: int, spent_s: float) -> None:
+        """What was slower than the raw link was rests, longer each time: whatever the reason, it did not pay."""
+        link = self.link_bytes_per_s
+        if link is None or nbytes < STEP_BYTES or nbytes >= link * spent_s * WON_MIN:
+            return
+        rest_bytes = 2 * self._rests.get(name, (0, REST_BYTES // 2))[1]
+        self._rests[name] = (self._sent_bytes + rest_bytes, rest_bytes)
 
     def _encode_ahead(self, part: Extent, by: Codec) -> None:
         if self._closed:

@@ -17,6 +17,7 @@ BENCHES: dict[str, Entry] = {
     "peers": Entry("worldline.lab.bench.peers:peers", "A verified transfer against engines that verify nothing."),
     "wire": Entry("worldline.lab.bench.wire:wire", "A verified transfer over tcp, against an unverified one."),
     "rolls": Entry("worldline.lab.bench.rolls:rolls", "Bytes of a rolling cache's residual, against dirty chunks."),
+    "codec": Entry("worldline.lab.bench.codec:codec", "Goodput with a codec chosen by rates, against raw bytes."),
     "digest": Entry("worldline.lab.bench.digest:digest", "Verifying a state against only reading it, a core."),
 }
 """Every bench by its name."""
