@@ -4,8 +4,10 @@ state.
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worldline.migration import target as t
@@ -97,6 +99,19 @@ def test_a_digest_read_before_rows_were_in_place_does_not_count() -> None:
     assert told == t.SendRecord(records.Digests(1, (records.LeafDigest(PLACES[0], b"new".ljust(16)),)))
 
 
+def test_rows_in_place_before_a_rounds_end_take_back_what_was_read_there() -> None:
+    """1. the whole leaf lands and is read while rows are on their way  2. they are put over it  3. the round ends."""
+    target = receiving()
+    step = put(target.handle(rows(), 0.1))
+    (early,) = target.handle(t.LandedIn(PLACES[0]), 0.1)
+    assert isinstance(early, t.Digest)
+    target.handle(t.LaneDone(early.ticket, ((PLACES[0], b"old".ljust(16)),)), 0.1)
+    target.handle(t.PutDone(step.ticket), 0.1)
+    (again,) = target.handle(t.RoundEndIn(1, NEW.nbytes + BYTES), 0.1)
+    assert isinstance(again, t.Digest)
+    assert again.extents == (PLACES[0],)
+
+
 def test_nothing_is_verified_while_rows_are_on_their_way() -> None:
     target = receiving()
     step = put(target.handle(rows(), 0.1))
@@ -109,6 +124,27 @@ def test_nothing_is_verified_while_rows_are_on_their_way() -> None:
     assert target.handle(t.LaneDone(one.ticket, ((PLACES[0], b"a" * 16),)), 0.2) == []
     (root,) = target.handle(t.LaneDone(other.ticket, ((PLACES[1], b"b" * 16),)), 0.2)
     assert root == t.ComputeRoot(manifest(), (b"a" * 16, b"b" * 16))
+
+
+class Octets:
+    """An arena of the state's size; what leaves it is seen."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(b"\7" * 8192)
+
+    def bytes_at(self, extent: Extent) -> memoryview:
+        assert 0 <= extent.offset <= extent.offset + extent.nbytes <= len(self.data)
+        return memoryview(self.data)[extent.offset : extent.offset + extent.nbytes]
+
+    def carry_out(self, put: t.Put) -> None:
+        match put.step:
+            case t.CopyIn(copy):
+                copy_rows(self, put.manifest, copy)
+            case t.RowsIn(runs, octets):
+                write_runs(self, runs, octets)
+
+    def digest(self, extent: Extent) -> bytes:
+        return hashlib.blake2b(self.bytes_at(extent), digest_size=16).digest()
 
 
 HOSTILE = {
@@ -187,19 +223,59 @@ def test_whatever_is_put_in_place_lies_in_the_state(step: Copy | Runs) -> None:
     """What a machine orders touches no byte outside the state's leaves."""
     target = receiving()
     commands = target.handle(t.CopyIn(step) if isinstance(step, Copy) else rows(step), 0.1)
-    data = bytearray(b"\7" * 8192)
-
-    class Octets:
-        def bytes_at(self, extent: Extent) -> memoryview:
-            assert 0 <= extent.offset <= extent.offset + extent.nbytes <= len(data)
-            return memoryview(data)[extent.offset : extent.offset + extent.nbytes]
-
+    arena = Octets()
     for command in commands:
         if isinstance(command, t.Put):
-            match command.step:
-                case t.CopyIn(copy):
-                    copy_rows(Octets(), command.manifest, copy)
-                case t.RowsIn(runs, octets):
-                    write_runs(Octets(), runs, octets)
+            arena.carry_out(command)
+    data = arena.data
     outside = data[BYTES:4096] + data[4096 + BYTES :]
     assert outside == b"\7" * len(outside)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_root_is_computed_over_what_lies_there_whatever_is_late(data: st.DataObject) -> None:
+    """Chunks land, rows are put in place and lanes read in any order that a driver may bring about; answers come late.
+    When the machine asks for the root, every digest in it is of the bytes that lie in the arena then.
+    """
+    target, arena, told = receiving(), Octets(), 0
+    kinds: tuple[t.Event, ...] = (t.CopyIn(COPY), rows(), t.LandedIn(PLACES[0]), t.LandedIn(PLACES[1]))
+    stream = data.draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
+    stream = [event for n, event in enumerate(stream) if not (isinstance(event, t.CopyIn) and event in stream[:n])]
+    nbytes = sum(e.extent.nbytes if isinstance(e, t.LandedIn) else NEW.nbytes for e in stream if e != t.CopyIn(COPY))
+    stream += [t.RoundEndIn(1, nbytes), t.SealIn(b"r" * 32, b"l" * 32, 5, 5, 2, 1)]
+    puts: list[t.Put] = []
+    jobs: list[t.Digest] = []
+    answers: list[t.Event] = []
+    while stream or puts or jobs or answers:
+        ready = [
+            work for work, there in (("hear", stream), ("put", puts), ("read", jobs), ("answer", answers)) if there
+        ]
+        commands: list[t.Command] = []
+        match data.draw(st.sampled_from(ready)):
+            case "hear":
+                event = stream.pop(0)
+                if isinstance(event, t.LandedIn):
+                    told += 1
+                    arena.bytes_at(event.extent)[:] = bytes([told]) * event.extent.nbytes
+                commands = target.handle(event, 0.1)
+            case "put":
+                put = puts.pop(0)
+                arena.carry_out(put)
+                answers.append(t.PutDone(put.ticket))
+            case "read":
+                job = jobs.pop(data.draw(st.integers(0, len(jobs) - 1)))
+                answers.append(t.LaneDone(job.ticket, tuple((extent, arena.digest(extent)) for extent in job.extents)))
+            case _:
+                late = [answer for answer in answers if isinstance(answer, t.LaneDone)]
+                first = next((answer for answer in answers if isinstance(answer, t.PutDone)), None)
+                answer = data.draw(st.sampled_from([*late, *([first] if first else [])]))
+                answers.remove(answer)
+                commands = target.handle(answer, 0.1)
+        puts += [command for command in commands if isinstance(command, t.Put)]
+        jobs += [command for command in commands if isinstance(command, t.Digest)]
+        for command in commands:
+            if isinstance(command, t.ComputeRoot):
+                assert command.digests == tuple(arena.digest(place) for place in PLACES)
+                return
+    raise AssertionError("the machine never asked for the root")
