@@ -287,12 +287,10 @@ class Engine:
         """Drops the live world, and with it every tensor over the arena. Idempotent."""
         self._live = None
 
-    def close(self, wait: bool = True) -> None:
-        """Lets go of the world and unmaps the arena. The memory is freed when nobody else has it mapped. Without `wait`
-        the fence holds when this returns, and the rest follows.
-        """
+    def close(self) -> None:
+        """Lets go of the world and unmaps the arena. The memory is freed when nobody else has it mapped."""
         self.let_go()
-        self.arena.close(wait)
+        self.arena.close()
 
     @property
     def _world_now(self) -> LiveWorld:

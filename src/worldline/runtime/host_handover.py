@@ -8,10 +8,11 @@ shared memory at the same addresses, so that what was bound stays bound; the pri
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 from typing import Self
 
 from worldline.schema.layout import Extent
-from worldline.snapshot.arena import Arena
+from worldline.snapshot.arena import MADV_POPULATE_READ, Arena, Range, advise, carry, put
 from worldline.snapshot.watch import private_pages
 
 _MAP_NORESERVE = 0x4000
@@ -23,16 +24,41 @@ class HandedOver(Arena):
     """
 
     _owned = False
+    _ready: Range | None = None
+    """Where the shared memory waits, writable and faulted in, at addresses that nobody was told."""
 
     @classmethod
     def take(cls, arena: Arena) -> Self:
         """A second mapping of `arena`'s memory, private and writable."""
         return cls.attach(arena.fd, arena.capacity, writable=True)
 
+    def make_ready(self, extents: Iterable[Extent]) -> None:
+        """Maps and faults in what `own` will need, while the source still plays. From any thread, once."""
+        ready = Range(self.capacity)
+        put(ready.address, self.capacity, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd)
+        for extent in extents:
+            first = extent.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            if extent.nbytes:
+                advise(ready.address + first, extent.offset + extent.nbytes - first, MADV_POPULATE_READ)
+        self._ready = ready
+
     def own(self) -> None:
         """From here on this is the session's arena, shared with nobody. Only after the source was fenced."""
         self._owned = True
-        self._map(mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd)
+        ready, self._ready = self._ready, None
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        if ready is None or not carry(ready.address, self.address, self.capacity):
+            self._map(protection, mmap.MAP_SHARED, self.fd)
+        if ready is not None:
+            put(ready.address, self.capacity, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
+
+    def close(self, wait: bool = True) -> None:
+        """See `Arena.close`."""
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+            put(ready.address, self.capacity, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1)
+        super().close(wait)
 
     def written_here(self) -> list[Extent] | None:
         """The pages that this process has written, and so has copies of; None where the system can't say, or `own` was

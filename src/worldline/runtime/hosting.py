@@ -77,6 +77,11 @@ class EngineThread:
                 waiting.exception()  # seen: the caller is gone
             raise
 
+    def leave(self, work: Callable[[], object]) -> None:
+        """The thread does this as its last, and nobody waits for it."""
+        self._pool.submit(work)
+        self._pool.shutdown(wait=False)
+
     def join(self) -> None:
         """Ends the thread and returns when it is gone. Idempotent."""
         self._pool.shutdown(wait=True)
@@ -120,8 +125,10 @@ class HostedSession:
         self._task = asyncio.create_task(self._play(), name=f"play-{self.identity.session}")
 
     async def close(self, wait: bool = True) -> None:
-        """Ends the session here: loop and thread joined, arena fenced off, and unmapped, unless nobody is to `wait` for
-        that. Idempotent.
+        """Ends the session here: loop and thread joined, arena unmapped. Idempotent.
+
+        Without `wait`, for an arena that lives on elsewhere: nothing of this process reaches it when this returns, and
+        what is left of the world is freed after that.
         """
         if self._closed:
             return
@@ -130,8 +137,12 @@ class HostedSession:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         async with self._lock_or_held():
-            await self._thread.do(lambda: self.engine.close(wait))
-            self._thread.join()
+            if wait:
+                await self._thread.do(self.engine.close)
+                self._thread.join()
+            else:
+                self.engine.arena.close(wait=False)
+                self._thread.leave(self.engine.let_go)
         self._watchers.clear()
         self._recent.clear()  # a move that ended is remembered, and its session with it: not its pictures
 

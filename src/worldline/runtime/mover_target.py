@@ -32,8 +32,8 @@ from worldline.runtime.messages import PrepareTarget, SessionFailed
 from worldline.runtime.mover_outbox import Outbox
 from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
-from worldline.schema.layout import Extent
-from worldline.schema.receipt import Receipt
+from worldline.schema.layout import Extent, Manifest
+from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.rows import copy_rows, write_runs
 from worldline.transport.protocol import Link, Listener, RecordIn
@@ -210,6 +210,7 @@ class TargetAttempt:
             if self._arena is None:
                 assert isinstance(link.arena, Arena), "a handed-over arena is mapped by snapshot.arena"
                 self._arena = link.arena
+                self._handed_over = HandedOver.take(link.arena)
             self._outbox = Outbox(link, self._link_failed)
             self._events.put_nowait(words.LinkUp())
             while True:
@@ -229,6 +230,8 @@ class TargetAttempt:
         record = records.decode_record(event.data)
         if isinstance(record, records.RowsRecord | records.CopyRecord):
             await self._rows_room.acquire()  # what waits to be put in place is bounded, and holds the source back
+        if isinstance(record, records.ManifestRecord) and record.generation == 1:
+            self._make_ready(record.manifest)
         if isinstance(record, records.Seal):
             self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:
@@ -239,6 +242,15 @@ class TargetAttempt:
             self._events.put_nowait(words.LinkLost(error.sentence))
         else:
             self._events.put_nowait(words.Abort(error.code, error.sentence))
+
+    def _make_ready(self, manifest: Manifest) -> None:
+        """In a pre-copy, once: what a handed-over arena needs at its activation, done while the source plays."""
+        handed_over = self._handed_over
+        if handed_over is None or self.order.mode is not Mode.PRECOPY:
+            return
+        places = [Extent(place.offset, place.capacity) for place in manifest.placements]
+        if all(0 <= place.offset <= place.offset + place.nbytes <= handed_over.capacity for place in places):
+            self._work.spawn(asyncio.to_thread(handed_over.make_ready, places))
 
     async def _digest(self, ticket: int, extents: tuple[Extent, ...]) -> None:
         assert self._arena is not None, "leaves lie in an arena"
@@ -289,8 +301,8 @@ class TargetAttempt:
     async def _install(self, proof: words.Prepared) -> None:
         arena = self._arena
         assert arena is not None, "proven bytes lie in an arena"
-        if self._ground.arena is None:
-            self._handed_over = arena = HandedOver.take(arena)
+        if self._handed_over is not None:
+            arena = self._handed_over
         self._engine = await self._thread.do(
             lambda: Engine.install(
                 self._built.world,
@@ -307,8 +319,8 @@ class TargetAttempt:
         assert engine is not None, "the answer was given after the installation"
         if self._handed_over is not None:
             self._handed_over.own()
-            if self._arena is not None:
-                self._arena.close()  # the read-only mapping through which it was verified
+            if self._arena is not None:  # the read-only mapping through which it was verified
+                self._arena.close(wait=False)
         identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
         self._hosted.set_result(HostedSession(identity, self._built, engine, self._thread, self._tools.on_failed))
 

@@ -36,7 +36,7 @@ _MREMAP = 1 | 2 | 4
 """MAYMOVE, FIXED, DONTUNMAP: the page tables go, the mapping stays behind empty, so nobody else gets its addresses."""
 _MOVE_ALIGN = 2 * 1024 * 1024
 """Where both addresses are equal modulo this, whole page tables are moved: 0.2 ms a GiB, against 40 to 130 to unmap."""
-_MADV_POPULATE_READ = 22
+MADV_POPULATE_READ = 22
 _MADV_POPULATE_WRITE = 23
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
@@ -53,6 +53,8 @@ _libc.mmap.argtypes = (
 )
 _libc.mremap.restype = ctypes.c_void_p
 _libc.mremap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+_libc.madvise.restype = ctypes.c_int
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mprotect.restype = ctypes.c_int
 _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
@@ -65,13 +67,10 @@ class Arena:
         self._fd = fd
         self._capacity = capacity
         self._writable = writable
-        # The range is reserved by a mapping of Python's, which lives as long as a view of it does; the memfd is put
-        # over it. (Mapped by Python itself, the memfd would stay open inside the mapping object until the last view
-        # is gone.)
-        self._range = mmap.mmap(-1, capacity, flags=_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        self._view: memoryview | None = memoryview(self._range)
-        self._address = int(np.frombuffer(self._range, np.uint8, 1).__array_interface__["data"][0])
-        self._aside: _Aside | None = None
+        self._home = Range(capacity)
+        self._view: memoryview | None = self._home.view
+        self._address = self._home.address
+        self._aside: Range | None = None
         self._watch: Watch | None = None
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._map(protection, mmap.MAP_SHARED, fd)
@@ -166,7 +165,7 @@ class Arena:
             return
         octets[: first - extent.offset] = 0
         octets[last - extent.offset :] = 0
-        self._range.madvise(mmap.MADV_REMOVE, first, last - first)
+        advise(self._address + first, last - first, mmap.MADV_REMOVE)
 
     def allow_writes(self) -> None:
         """Gives a read-only mapping write access in place, with nothing faulted in anew. Only for the owner in
@@ -188,7 +187,7 @@ class Arena:
         if self._aside is not None:
             return
         _ = self.fd
-        aside = _Aside(self._capacity, self._address)
+        aside = Range(self._capacity)
         self._carry(self._address, aside.address)
         _cover(self._address, self._capacity)
         self._aside, self._view = aside, aside.view
@@ -200,7 +199,7 @@ class Arena:
             return
         self._carry(aside.address, self._address)
         _cover(aside.address, self._capacity)
-        self._aside, self._view = None, memoryview(self._range)
+        self._aside, self._view = None, self._home.view
 
     def watch(self) -> Watch | None:
         """The watch over this process's writes to the arena, made when first asked for; None where there is none."""
@@ -220,13 +219,13 @@ class Arena:
         """
 
         def move() -> bool:
-            return bool(_libc.mremap(origin, self._capacity, self._capacity, _MREMAP, to) == to)
+            return carry(origin, to, self._capacity)
 
         watch = self._watch
-        if _CARRIES and (move() if watch is None else watch.follow(move, to)):
+        if move() if watch is None else watch.follow(move, to):
             return
         self.unwatch()
-        _put(to, self._capacity, mmap.PROT_READ | (mmap.PROT_WRITE if self._writable else 0), mmap.MAP_SHARED, self._fd)
+        put(to, self._capacity, mmap.PROT_READ | (mmap.PROT_WRITE if self._writable else 0), mmap.MAP_SHARED, self._fd)
 
     def touch(self, extent: Extent) -> None:
         """Faults the pages in, so that a later freeze does not pay for it. Costs memory where the arena was still a
@@ -236,9 +235,9 @@ class Arena:
         if extent.nbytes == 0 or self._aside is not None:
             return
         first = extent.offset // PAGE_BYTES * PAGE_BYTES
-        option = _MADV_POPULATE_WRITE if self._writable else _MADV_POPULATE_READ
+        option = _MADV_POPULATE_WRITE if self._writable else MADV_POPULATE_READ
         try:
-            self._range.madvise(option, first, extent.offset + extent.nbytes - first)
+            advise(self._address + first, extent.offset + extent.nbytes - first, option)
         except OSError as error:
             if error.errno != errno.EINVAL:  # EINVAL: a system before Linux 5.14
                 raise
@@ -250,26 +249,27 @@ class Arena:
 
     def close(self, wait: bool = True) -> None:
         """Fences this process off the arena and gives its part of the memory back, whatever views still exist.
-        Idempotent. Without `wait`, a withdrawn arena's page tables are cleared a little after the return.
+        Idempotent. Without `wait` the fence holds at the return, and the page tables are cleared after it.
         """
         if self._view is None:
             return
         self.unwatch()
-        if self._aside is None:
+        if self._aside is None and not wait:
+            self.withdraw()
+        elif self._aside is None:
             _cover(self._address, self._capacity)
         self._view = None
         self._writable = False
         os.close(self._fd)
-        del self._range
+        del self._home
         aside, self._aside = self._aside, None
-        if aside is not None:
-            clear = threading.Thread(target=_cover, args=(aside.address, self._capacity, aside), name="arena-unmap")
-            clear.start()
-            if wait:
-                clear.join()
+        if aside is not None and wait:
+            _cover(aside.address, self._capacity)
+        elif aside is not None:
+            threading.Thread(target=_cover, args=(aside.address, self._capacity, aside), name="arena-unmap").start()
 
     def _map(self, protection: int, flags: int, fd: int) -> None:
-        _put(self._address, self._capacity, protection, flags, fd)
+        put(self._address, self._capacity, protection, flags, fd)
 
     def __enter__(self) -> Self:
         return self
@@ -282,18 +282,35 @@ class Arena:
             self.close()
 
 
-class _Aside:
-    """Reserved addresses that a mapping of `capacity` bytes can be moved to as it is."""
+class Range:
+    """Reserved addresses, so aligned that the page tables of one range can be moved to another as they are.
 
-    def __init__(self, capacity: int, origin: int) -> None:
-        self._range = mmap.mmap(-1, capacity + _MOVE_ALIGN, flags=_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        start = int(np.frombuffer(self._range, np.uint8, 1).__array_interface__["data"][0])
-        shift = (origin - start) % _MOVE_ALIGN
+    They are a mapping of Python's, which lives as long as a view of it does; the memfd is put over it. (Mapped by
+    Python itself, the memfd would stay open inside the mapping object until the last view is gone.)
+    """
+
+    def __init__(self, capacity: int) -> None:
+        reserved = mmap.mmap(-1, capacity + _MOVE_ALIGN, flags=_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        start = int(np.frombuffer(reserved, np.uint8, 1).__array_interface__["data"][0])
+        shift = -start % _MOVE_ALIGN
         self.address = start + shift
-        self.view = memoryview(self._range)[shift : shift + capacity]
+        self.view = memoryview(reserved)[shift : shift + capacity]
 
 
-def _put(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None:
+def carry(origin: int, to: int, nbytes: int) -> bool:
+    """Moves the page tables of one `Range`'s mapping to another; the mapping stays behind empty. False where the system
+    does not do that for shared memory; nothing has changed then.
+    """
+    return _CARRIES and bool(_libc.mremap(origin, nbytes, nbytes, _MREMAP, to) == to)
+
+
+def advise(address: int, nbytes: int, advice: int) -> None:
+    """`madvise`. Raises `OSError`."""
+    if _libc.madvise(address, nbytes, advice) != 0:
+        raise OSError(ctypes.get_errno(), "madvise of an arena")
+
+
+def put(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None:
     got = _libc.mmap(address, nbytes, protection, flags | _MAP_FIXED, fd, 0)
     if got != address:
         raise OSError(ctypes.get_errno(), "mmap of an arena")
@@ -302,10 +319,10 @@ def _put(address: int, nbytes: int, protection: int, flags: int, fd: int) -> Non
 def _cover(address: int, nbytes: int, _keeps: object = None) -> None:
     """Private zeros in place of what was mapped."""
     try:
-        _put(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1)
+        put(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1)
     except OSError:
         # A system that promises no more memory than it has: the fence holds, but a late writer ends the process.
-        _put(address, nbytes, mmap.PROT_READ, _PRIVATE, -1)
+        put(address, nbytes, mmap.PROT_READ, _PRIVATE, -1)
 
 
 def _can_carry() -> bool:

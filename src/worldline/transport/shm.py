@@ -62,8 +62,8 @@ class ShmTransport:
 
     async def listen(self, key: bytes, arena: ArenaBytes | None) -> Listener:
         check_key(key)
-        if arena is not None:
-            raise ValueError("shm brings the source's arena; it receives into none")
+        if (arena is None) is not self.hands_over:
+            raise ValueError(f"{self.name} was given {'no' if arena is None else 'an'} arena to receive into")
         sock, path, clean_up = private_listener()
 
         async def admit(peer: socket.socket) -> Admitted:
@@ -72,9 +72,13 @@ class ShmTransport:
             return Admitted(peer, await _receive_arena(peer), handed_over=True)
 
         def to_link(peer: Admitted) -> Link:
-            return StreamLink(peer.sock, peer.arena, SharedCarrier(peer.arena, is_target=True), "shm-target")
+            return self.target_link(peer, arena)
 
         return SocketListener(sock, path, admit, to_link, clean_up)
+
+    def target_link(self, peer: Admitted, arena: ArenaBytes | None) -> Link:
+        """The link of an admitted source; `arena` is None: its own is the link's."""
+        return StreamLink(peer.sock, peer.arena, SharedCarrier(peer.arena, is_target=True), "shm-target")
 
     async def connect(self, address: str, key: bytes, arena: ArenaBytes, deadline_s: float) -> Link:
         check_key(key)
