@@ -22,7 +22,7 @@ from worldline.runtime.frames import Shown, show
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_readings import Readings, without_written
 from worldline.schema.inventory import rules_under
-from worldline.schema.layout import Layout, Manifest
+from worldline.schema.layout import Extent, Layout, Manifest
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.gather import Gatherer
 from worldline.snapshot.memory import ArenaMemory
@@ -31,7 +31,7 @@ from worldline.units import format_bytes
 from worldline.verify.digests import layout_digest, root
 from worldline.verify.lanes import Lanes
 from worldline.verify.row_digests import row_digests
-from worldline.worlds.protocol import LiveWorld, Partial, Tree, World
+from worldline.worlds.protocol import Announces, LiveWorld, Partial, Tree, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,8 @@ class Engine:
         self._readings = Readings(gatherer.arena, lanes)
         self._lets_go_on = False
         """Nobody asks for surveys any more; heard by the engine's thread when it comes by."""
+        if isinstance(live, Announces):
+            live.written = self._written
         self.position = position
         self.state_bytes = 0
         """As of the last capture."""
@@ -256,6 +258,14 @@ class Engine:
     def let_go_on(self) -> None:
         """No survey will follow. From any thread; takes effect before the next block."""
         self._lets_go_on = True
+
+    def _written(self, tensor: Any) -> None:
+        """The world's word within a block; see `Announces`. Only a hint for what lies in the arena as one piece."""
+        if not self._readings.watching or not tensor.is_contiguous():
+            return
+        offset = tensor.data_ptr() - self.arena.address
+        if 0 <= offset <= self.arena.capacity - tensor.nbytes:
+            self._readings.announce(Extent(offset, tensor.nbytes))
 
     def _hear(self) -> None:
         if self._lets_go_on:

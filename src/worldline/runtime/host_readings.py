@@ -138,10 +138,10 @@ class Readings:
         for extent in announced:
             self._known.pop(extent, None)
 
-    def announce(self, stretch: Extent) -> tuple[Extent, ...]:
-        """The engine says that it will not write `stretch` again before the boundary. Returns the leaves in it."""
+    def announce(self, stretch: Extent) -> None:
+        """The engine says that it will not write `stretch` again before the boundary: its leaves are read meanwhile."""
         if self._watch is None or self._leaves is None:
-            return ()
+            return
         end = stretch.offset + stretch.nbytes
         whole = tuple(
             extent
@@ -150,7 +150,6 @@ class Readings:
         )
         self._announced.extend(whole)
         self._read_meanwhile(whole)
-        return whole
 
     # ---- reading
 

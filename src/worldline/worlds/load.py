@@ -9,7 +9,7 @@ is like another: a wrong bit anywhere changes the strip at the foot of the next 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,8 @@ class LoadLive:
         self._shape = shape
         self._tree = tree
         self.rules: Sequence[Rule] = rules_of(shape)
+        self.written: Callable[[torch.Tensor], None] | None = None
+        """See `protocol.Announces`: a layer's windows are final once the layer was written."""
 
     def step(self, action: int) -> np.ndarray:
         clock = SystemClock()
@@ -140,6 +142,10 @@ class LoadLive:
         if i < self._shape.action_layers:
             _append(t["kv_cache_mouse"][i], 1, pen)
             _append(t["kv_cache_keyboard"][i], 1, pen)
+        if self.written is not None:
+            for name in _WINDOWS:
+                for side in ("k", "v"):
+                    self.written(t[name][i][side])
         cross = t["crossattn_cache"][i]
         if not cross["is_init"]:
             for side in ("k", "v"):
@@ -278,6 +284,7 @@ class LoadWorld:
         return LoadLive(self._options, self.shape, bound)
 
 
+_WINDOWS = ("kv_cache1", "kv_cache_mouse", "kv_cache_keyboard")
 _FAMILIES = ("kv_cache1", "kv_cache_mouse", "kv_cache_keyboard", "crossattn_cache")
 
 

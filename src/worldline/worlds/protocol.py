@@ -8,9 +8,9 @@ generator and can lay its whole state out as a tree at any block boundary. The c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "Announces",
     "LiveWorld",
     "Memory",
     "OptionValue",
@@ -75,6 +76,19 @@ class LiveWorld(Protocol):
         segment.
         """
         ...
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A `LiveWorld` that tells, within a block, which tensors it has finished: they are read while it goes on.
+
+    An announcement is believed by nobody: a write after it is seen, and costs what not announcing would have.
+    """
+
+    written: Callable[[torch.Tensor], None] | None
+    """Set by the host before a step. To be called in the engine's thread with a tensor that lies in the session's
+    memory and will not be written again in this block.
+    """
 
 
 class World(Protocol):
