@@ -20,7 +20,7 @@ from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan, lettered_hosts
 from worldline.service.client import Client
 from worldline.service.tokens import Token
-from worldline.units import parse_bytes
+from worldline.units import parse_bytes, parse_rate
 
 RUN_DIR = Path(".worldline")
 PORT = 8700
@@ -38,6 +38,7 @@ def up(
     tls: ExistingDirectory | None = None,
     dir: Path | None = None,
     memory: str | None = None,
+    port_rate: str | None = None,
     plan: Annotated[tuple[str, ...], Parameter(name="--plan", negative="")] = (),
     world: Annotated[tuple[str, ...], Parameter(name="--world", negative="")] = (),
     faults: bool = True,
@@ -70,6 +71,9 @@ def up(
         Sockets, record, images and logs; .worldline here by default.
     memory: str
         What each host may use for sessions, like 4GB; by default a quarter of the machine's.
+    port_rate: str
+        What each host's port carries each way, like 1GB/s or 10Gbit: moves over it are then promised by a calendar, or
+        refused with the time at which they would be, and their sources send under its grants alone.
     plan: str
         A host on another kernel plan, as HOST=CAPABILITY (default, avx2), like c=default; may be repeated. Under T0
         no session moves between it and the others.
@@ -95,6 +99,7 @@ def up(
         port=port,
         faults=faults,
         memory_bytes=memory_bytes,
+        port_bytes_per_s=None if port_rate is None else parse_rate(port_rate),
         worlds=world,
         cpu_capabilities=capabilities,
         face=face,

@@ -142,6 +142,27 @@ class Calendar:
                 return Grant(move, booking.cost.bytes_per_s, until)
         return Spent()
 
+    def freeze(self, move: MoveId, wire_bytes: int, by_us: int, now_us: int) -> Booking:
+        """The session is frozen and a player waits: what is left of it, `wire_bytes`, goes next, before whoever may
+        wait longer than until `by_us` and keeps its promise; and is not put elsewhere any more.
+
+        Raises `BadValue` for a move without a booking.
+        """
+        booking = self.booking(move)
+        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        asked = booking.ask
+        _clear(source, target, booking, now_us)
+        booking.ask = asked._replace(wire_bytes=wire_bytes, deadline_us=min(by_us, asked.deadline_us))
+        booking.cost = cost_of(booking.ask, source.ports, target.ports, self.policy)
+        slots = _fit(source, target, booking.cost, now_us, booking.cost.wire_us)
+        if slots.finish_us <= booking.ask.deadline_us or not self._make_room(booking, now_us):
+            _place(source, target, booking, _fit(source, target, booking.cost, now_us, booking.cost.wire_us))
+        booking.ask = asked
+        booking.overran = True  # from here on it is held to its pause, not to its promise
+        booking.granted_us = booking.slots.spans[-1][1]
+        self.changed.add(move)
+        return booking
+
     def finish(self, move: MoveId, now_us: int) -> None:
         """The move is over, well or not: what is left of its booking is free, and others come forward into it.
 
@@ -167,7 +188,7 @@ class Calendar:
         """
         booking = self.booking(move)
         source, target = self._host(booking.ask.source), self._host(booking.ask.target)
-        begin = max(now_us, booking.granted_us)
+        begin = max(now_us, min(booking.granted_us, booking.slots.spans[-1][1]))
         _clear(source, target, booking, begin)
         ask = booking.ask._replace(wire_bytes=wire_bytes)
         booking.overran = True

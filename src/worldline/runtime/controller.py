@@ -25,6 +25,7 @@ from worldline.clock import Clock, SystemClock
 from worldline.control.lifecycle import Status, Verb, begin
 from worldline.errors import BadValue, KeyReused, RecordFailed, UnknownMove, WorldlineError
 from worldline.runtime.controller_book import Book
+from worldline.runtime.controller_grants import Grants
 from worldline.runtime.controller_hosts import PLAN_WAIT_S, HostEvents, HostLink, Hosts, Notice
 from worldline.runtime.controller_moves import Moves, owner_of
 from worldline.runtime.controller_operations import Operations
@@ -90,7 +91,16 @@ log = logging.getLogger(__name__)
 class Controller:
     """`start` before anything is asked of it; `close` at the end."""
 
-    def __init__(self, run_dir: Path, store: Store, clock: Clock, random: Random, faults: bool = False) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        store: Store,
+        clock: Clock,
+        random: Random,
+        faults: bool = False,
+        port_bytes_per_s: float | None = None,
+    ) -> None:
+        """`port_bytes_per_s`: what each host's port carries each way; moves then need grants (`controller_grants`)."""
         self._run_dir = run_dir
         self._store = store
         self._clock = clock
@@ -99,7 +109,8 @@ class Controller:
         self._subscribers = Subscribers()
         self._book = Book(store, self._subscribers)
         self._sessions = Sessions(self._book)
-        self._moves = Moves(self._sessions, self._book, clock, faults, self._subscribers.pid)
+        grants = Grants(clock, port_bytes_per_s)
+        self._moves = Moves(self._sessions, self._book, clock, faults, self._subscribers.pid, grants)
         self._keyed: dict[str, asyncio.Future[Session | Move]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: Hosts
@@ -377,10 +388,16 @@ async def _logged(work: Coroutine[object, object, None]) -> None:
         log.exception("a task of the controller failed")
 
 
-async def run(run_dir: Path, hosts: list[str], faults: bool, stopped: Callable[[asyncio.Event], None]) -> None:
+async def run(
+    run_dir: Path,
+    hosts: list[str],
+    faults: bool,
+    stopped: Callable[[asyncio.Event], None],
+    port_bytes_per_s: float | None = None,
+) -> None:
     """Serves until the event that `stopped` was given is set."""
     store = await SqliteStore.open(run_dir / RECORD)
-    controller = Controller(run_dir, store, SystemClock(), SystemRandom(), faults)
+    controller = Controller(run_dir, store, SystemClock(), SystemRandom(), faults, port_bytes_per_s)
     await controller.start(hosts)
     stop = asyncio.Event()
     stopped(stop)
@@ -399,11 +416,12 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, required=True, help="the fleet's run directory")
     parser.add_argument("--hosts", default="", help="names, with commas between them")
     parser.add_argument("--faults", action="store_true", help="planted faults and sabotage are accepted")
+    parser.add_argument("--port-bytes-per-s", type=float, help="of each host, each way; moves then need grants")
     words = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     hosts = [check_name(host, "the host") for host in words.hosts.split(",") if host]
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(run(words.dir, hosts, words.faults, _on_signals))
+        asyncio.run(run(words.dir, hosts, words.faults, _on_signals, words.port_bytes_per_s))
 
 
 if __name__ == "__main__":

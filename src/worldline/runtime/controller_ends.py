@@ -26,6 +26,8 @@ class Cargo:
     fault: Fault | None = None
     written_under: int | None = None
     """Of a resume: the epoch in force when its image was written."""
+    grant_bytes: int | None = None
+    """Of a move whose source needs grants: the most that one lets through."""
 
     @property
     def planted(self) -> str | None:

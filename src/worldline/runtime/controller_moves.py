@@ -21,6 +21,7 @@ from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, 
 from worldline.errors import BadValue, HostGone, Internal
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_ends import Cargo, Ends
+from worldline.runtime.controller_grants import Grants
 from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts
 from worldline.runtime.controller_orders import OrderRun
 from worldline.runtime.controller_sessions import Sessions
@@ -59,13 +60,20 @@ class Moves:
     """Orders in progress, by move."""
 
     def __init__(
-        self, sessions: Sessions, book: Book, clock: Clock, faults: bool, gateway_pid: Callable[[], int | None]
+        self,
+        sessions: Sessions,
+        book: Book,
+        clock: Clock,
+        faults: bool,
+        gateway_pid: Callable[[], int | None],
+        grants: Grants,
     ) -> None:
         self._sessions = sessions
         self._book = book
         self._clock = clock
         self._faults = faults
         self._gateway_pid = gateway_pid
+        self._grants = grants
         self._runs: dict[str, OrderRun] = {}
         self._ended: dict[str, asyncio.Event] = {}
 
@@ -80,7 +88,12 @@ class Moves:
         async with self._sessions.holding(request.session, move):
             row = self._allowed(request.session, Verb.MOVE)
             order, cargo, ends = await self._plan_move(request, row, move)
-            return await self._carry_out(order, cargo, ends, self._first_line(order, cargo), Begin())
+            source = ends.source
+            assert source is not None, "a move has a source"
+            async with self._grants.booked(order, cargo.state_bytes, source):
+                ended = await self._carry_out(order, cargo, ends, self._first_line(order, cargo), Begin())
+                self._grants.learn(ended)
+            return ended
 
     async def park(self, request: ParkRequest, move: str) -> Session:
         """After success the session is a verified image on disk and on no host. After failure it plays on."""
@@ -183,6 +196,7 @@ class Moves:
             here.plan,
             admission.qualification,
             fault,
+            grant_bytes=None if hands_over else self._grants.grant_bytes,
         )
         return order, cargo, self._ends(source, target)
 
@@ -242,6 +256,7 @@ class Moves:
 
     def on_progress(self, notice: Progress) -> None:
         """A line for the story of a move in progress."""
+        self._grants.on_progress(notice)
         run = self._runs.get(notice.move)
         if run is not None:
             run.tell_progress(

@@ -299,6 +299,8 @@ class Supervisor:
         arguments = ["--dir", str(self.run_dir), "--hosts", ",".join(self._plan.hosts)]
         if self._plan.faults:
             arguments.append("--faults")
+        if self._plan.port_bytes_per_s is not None:
+            arguments += ["--port-bytes-per-s", repr(self._plan.port_bytes_per_s)]
         return Command(CONTROLLER, "worldline.runtime.controller", tuple(arguments))
 
     def _gateway_command(self, port: int) -> Command:

@@ -52,10 +52,14 @@ class FleetPlan:
     """A folder of `worldline fleet certs`: links over tcp are then mutual TLS."""
     networks: Mapping[str, HostNetwork] = field(default_factory=dict)
     """By host, for hosts on a fabric. Without `tls` each proves at its start that its network leads nowhere else."""
+    port_bytes_per_s: float | None = None
+    """What each host's port carries each way: moves are then promised by a calendar, and send under its grants."""
     face: Face = field(default_factory=Face)
     """Where the gateway shows itself, and to whom."""
 
     def __post_init__(self) -> None:
+        if self.port_bytes_per_s is not None and not self.port_bytes_per_s > 0:
+            raise BadValue(f"a port carries more than {self.port_bytes_per_s} bytes a second")
         for host in self.hosts:
             check_name(host, "the host")
         if not 1 <= len(set(self.hosts)) == len(self.hosts) <= HOSTS_MAX:

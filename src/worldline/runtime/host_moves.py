@@ -143,6 +143,8 @@ class Moves:
                 return await asyncio.shield(self._arriving(message.move).arrival.receipt)
             case wire.SourceEnded():
                 self._source_ended(message)
+            case wire.Grant():
+                self._grant(message)
             case wire.Activate():
                 return await self._activate(message)
             case wire.WriteImage():
@@ -295,6 +297,12 @@ class Moves:
         run = SourceRun(order, session, SourceTools(transport, self._desk.clock, report))
         self._outgoing[order.move] = Outgoing(run, order.session)
         return await asyncio.shield(run.sealed)
+
+    def _grant(self, grant: wire.Grant) -> None:
+        """For a move that has not begun here, or is over, it does nothing: grants come again, and end."""
+        outgoing = self._outgoing.get(grant.move)
+        if outgoing is not None and isinstance(outgoing.departure, SourceRun):
+            outgoing.departure.grant(grant.bytes_per_s, grant.for_s)
 
     async def _write_image(self, order: wire.WriteImage) -> Receipt:
         known = self._outgoing.get(order.move)

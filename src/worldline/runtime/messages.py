@@ -152,6 +152,18 @@ class RunSource(Message, frozen=True):
     mode: Mode
     endpoint: Endpoint
     fault: str | None = None
+    grant_bytes: int | None = None
+    """The most that one `Grant` lets through: nothing is sent without one. None: no grants are needed."""
+
+
+class Grant(Message, frozen=True):
+    """Notice: the source of this move may send, at this rate and for so long from when it hears of it; then it needs
+    another one. A later grant takes the place of an earlier one.
+    """
+
+    move: str
+    bytes_per_s: float
+    for_s: float
 
 
 class SourceSealed(Message, frozen=True):
@@ -580,6 +592,7 @@ ToHost: TypeAlias = (
     | RunSource
     | AwaitPrepared
     | SourceEnded
+    | Grant
     | Activate
     | Discard
     | Retire

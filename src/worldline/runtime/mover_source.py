@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from worldline.clock import Clock
@@ -25,6 +26,7 @@ from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Read, Survey, Wish
 from worldline.runtime.hosting import HostedSession
 from worldline.runtime.messages import Progress, RunSource, SourceSealed
+from worldline.runtime.mover_allowance import Allowance
 from worldline.runtime.mover_outbox import Outbox
 from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, MoveId, SessionId
@@ -37,6 +39,9 @@ from worldline.verify.digests import root
 from worldline.wire import records
 
 CONNECT_S = 10.0
+MESSAGE_BYTES_MAX = 64 * 1024
+RECORD_S = 30.0
+"""How long rows may wait for a grant; the contract's deadline ends the attempt before."""
 _SEALED = frozenset({words.Phase.SEALED, words.Phase.PREPARED})
 """From here on whose the session is stands in the record, and only there."""
 _FROZEN = _SEALED | {words.Phase.FROZEN}
@@ -76,7 +81,12 @@ class SourceRun:
         self._tools = tools
         self._started_at_s = tools.clock.monotonic_s()
         attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
+        self._allowance = None if order.grant_bytes is None else Allowance(tools.clock)
         limits = Limits(rolls=not tools.transport.hands_over)
+        if order.grant_bytes is not None:
+            # Several posts fit a grant: the line is not idle while the next grant is on its way.
+            chunk_bytes = max(order.grant_bytes // 4, limits.tail_bytes_min)
+            limits = replace(limits, chunk_bytes=min(chunk_bytes, limits.chunk_bytes))
         self._machine = SourceMachine(attempt, session.identity.spec.contract, self._started_at_s, limits)
         self._events: asyncio.Queue[words.Event | Trouble] = asyncio.Queue()
         self._outbox: Outbox | None = None
@@ -108,6 +118,11 @@ class SourceRun:
             self._events.put_nowait(words.Retire())
         await asyncio.wait([self._task])
         return self._machine.phase is words.Phase.RETIRED
+
+    def grant(self, bytes_per_s: float, for_s: float) -> None:
+        """The controller lets this move send. Does nothing for one that needs no grants."""
+        if self._allowance is not None:
+            self._allowance.grant(bytes_per_s, for_s)
 
     async def drop(self) -> None:
         """For the end of the host or of the session: everything of this attempt ends, whatever its phase."""
@@ -165,7 +180,7 @@ class SourceRun:
                 await self._thaw()
             case words.SendRecord(record):
                 if self._outbox is not None:
-                    self._outbox.put_record(records.encode(record))
+                    self._put_record(self._outbox, records.encode(record))
             case words.Post():
                 assert self._outbox is not None, "a post follows a connection"
                 self._outbox.put_post(lambda link: self._post(link, command))
@@ -299,6 +314,13 @@ class SourceRun:
         if post.extents:
             crossed_bytes += await link.post(post.extents, post.deadline_s)
         self._events.put_nowait(words.Posted(crossed_bytes))
+
+    def _put_record(self, outbox: Outbox, record: bytes) -> None:
+        """Small ones are messages, which need no grant; rows of a rolling cache are bytes of the arena."""
+        if self._allowance is None or len(record) <= MESSAGE_BYTES_MAX:
+            outbox.put_record(record)
+        else:
+            outbox.put_post(partial(self._allowance.send, record=record, deadline_s=RECORD_S))
 
     async def _close_link(self) -> None:
         if self._outbox is not None:

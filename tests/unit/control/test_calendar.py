@@ -330,6 +330,30 @@ def test_an_early_end_brings_the_next_forward():
     assert made.booking("three").slots.spans == [(130_000, 230_000)]
 
 
+def test_a_frozen_session_goes_before_whoever_can_wait_and_stays_there():
+    made = calendar()
+    made.ask(ask("frozen", "a", "c", 50_000, 900_000), 0)
+    made.ask(ask("patient", "b", "c", 300_000, 900_000), 0)
+    for now in range(0, 50_000, 10_000):
+        made.grant("frozen", now)
+    made.grant("patient", 50_000)
+    booking = made.freeze("frozen", 20_000, 90_000, 55_000)
+    assert booking.slots.spans[-1] == (60_000, 80_000)  # after the chunk that was granted
+    assert made.booking("patient").slots.finish_us == 370_000
+    made.check()
+    assert not isinstance(made.ask(ask("urgent", "b", "c", 20_000, 85_000), 60_000), Accepted)
+
+
+def test_a_frozen_session_for_which_nobody_can_wait_goes_as_soon_as_it_fits():
+    made = calendar()
+    made.ask(ask("frozen", "a", "c", 50_000, 900_000), 0)
+    made.ask(ask("tight", "b", "c", 300_000, 350_000), 0)
+    made.freeze("frozen", 20_000, 120_000, 50_000)
+    made.check()
+    assert made.booking("frozen").slots.spans[-1] == (350_000, 370_000)
+    assert made.booking("tight").slots.spans == [(50_000, 350_000)]
+
+
 def test_a_move_that_needs_more_than_it_said_harms_nobody_but_itself():
     made = calendar()
     made.ask(ask("liar", "a", "c", 100_000, 120_000), 0)

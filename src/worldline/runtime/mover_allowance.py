@@ -1,0 +1,67 @@
+"""What a source may send now: its grant, and the wait for the next one.
+
+Invariant: no byte of an arena is posted outside a grant, and none has room for more than its rate times its length: a
+link that takes bytes sooner than it sends them gets no more for it. Records of the protocol are a class of their own
+and wait for none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from worldline.clock import Clock
+from worldline.errors import TimedOut
+from worldline.schema.layout import Extent
+from worldline.transport.protocol import Link
+
+
+class Allowance:
+    """Grants come from the controller, a chunk at a time, and each ends by itself."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bytes_per_s = 0.0
+        self._until_s = 0.0
+        self._sent_until_s = 0.0
+        """When what was posted so far is through, at the granted rates."""
+        self._granted = asyncio.Event()
+
+    def grant(self, bytes_per_s: float, for_s: float) -> None:
+        """From now on, in the place of what was granted before."""
+        self._bytes_per_s = bytes_per_s
+        self._until_s = self._clock.monotonic_s() + for_s
+        self._granted.set()
+
+    async def post(self, link: Link, extents: Sequence[Extent], deadline_s: float) -> int:
+        """As `Link.post`, an extent at a time, each under a grant that has room for it.
+
+        Raises what that raises; `TimedOut` also where no grant came before the deadline.
+        """
+        ends_at_s = self._clock.monotonic_s() + deadline_s
+        crossed = 0
+        for extent in extents:
+            await self._wait_for(extent.nbytes, ends_at_s)
+            link.pace(self._bytes_per_s)
+            crossed += await link.post((extent,), max(ends_at_s - self._clock.monotonic_s(), 0.001))
+        return crossed
+
+    async def send(self, link: Link, record: bytes, deadline_s: float) -> None:
+        """As `Link.send`, under a grant."""
+        await self._wait_for(len(record), self._clock.monotonic_s() + deadline_s)
+        link.pace(self._bytes_per_s)
+        await link.send(record)
+
+    async def _wait_for(self, nbytes: int, ends_at_s: float) -> None:
+        while True:
+            now_s = self._clock.monotonic_s()
+            begin_s = max(now_s, self._sent_until_s)
+            if self._bytes_per_s > 0 and begin_s + nbytes / self._bytes_per_s <= self._until_s:
+                self._sent_until_s = begin_s + nbytes / self._bytes_per_s
+                return
+            self._granted.clear()
+            try:
+                async with asyncio.timeout(ends_at_s - now_s):
+                    await self._granted.wait()
+            except TimeoutError as error:
+                raise TimedOut("no grant to send came before the deadline") from error
