@@ -110,7 +110,7 @@ class MatrixGame2Live:
         clean = self._run(noisy, conditions, times[0])
         for time in times[1:]:
             frames = clean.transpose(1, 2)[0]  # [3, 16, height, width]
-            fresh = torch.randn(frames.shape, generator=self._s.generator)
+            fresh = torch.empty_like(frames).normal_(generator=self._s.generator)  # randn_like: strides are kept
             again = self._engine.generator.scheduler.add_noise(frames, fresh, time.repeat(BLOCK_FRAMES))
             clean = self._run(again.transpose(0, 1)[None], conditions, time)
         return clean
