@@ -139,14 +139,14 @@ class Stage:
         endpoint = await self.call(target, wire.PrepareTarget(**(order | change)), wire.Endpoint)
         return move, endpoint
 
-    async def move(self, session, target, transport, mode=Mode.PRECOPY, fault=None, **change):
+    async def move(self, session, target, transport, mode=Mode.PRECOPY, fault=None, codec="auto", **change):
         """The whole move. On a refusal target and source are put in order, and the refusal is raised."""
         source, epoch, *_ = self.owners[session]
         move, endpoint = await self.prepare(session, target, transport, mode, fault, **change)
         proof = asyncio.create_task(self.call(target, wire.AwaitPrepared(move), Receipt))
         try:
             seal = await self.call(
-                source, wire.RunSource(move, session, epoch, mode, endpoint, fault), wire.SourceSealed
+                source, wire.RunSource(move, session, epoch, mode, endpoint, fault, codec=codec), wire.SourceSealed
             )
             receipt = await proof
             assert receipt.source_root == receipt.target_root == seal.root

@@ -98,6 +98,21 @@ async def test_a_moved_session_goes_on_like_its_twin(stage, transport, mode):
     await assert_like_its_twin(stage)
 
 
+@pytest.mark.parametrize("codec", ["zeros", "window", "exponents"])
+async def test_a_session_that_moved_encoded_goes_on_like_its_twin_and_less_crossed(stage, codec):
+    await open_pair(stage)
+    receipt, seal = await stage.move("walk", "b", "tcp", Mode.FREEZE, codec=codec)
+    assert seal.bytes_moved < receipt.bytes_moved
+    await assert_like_its_twin(stage)
+
+
+async def test_a_codec_over_memory_that_is_handed_over_is_refused(stage):
+    await open_pair(stage)
+    with pytest.raises(BadValue, match="only tcp encodes"):
+        await stage.move("walk", "b", "shm", codec="window")
+    await assert_like_its_twin(stage)
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_a_session_that_plays_through_its_move_loses_no_action_and_shows_no_block_twice(stage, transport):
     await open_pair(stage, spec(block_period_ms=3.0))

@@ -16,6 +16,7 @@ def move(
     *,
     mode: Annotated[str, Parameter(name=["--mode", "-m"])] = "precopy",
     transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
+    codec: str = "auto",
     fault: str | None = None,
     shared: Shared | None = None,
 ) -> int:
@@ -34,6 +35,9 @@ def move(
         `precopy` copies while the session plays and freezes for the rest; `freeze` stops and copies.
     transport: str
         `tcp`, or `shm` between hosts of one machine (nothing is copied).
+    codec: str
+        What is encoded over tcp: `auto`, where measured rates say that it is faster; `none`; or always `zeros`,
+        `window` or `exponents` (extra zstd).
     fault: str
         Plants a fault, where the fleet allows it, as NAME[@step][,seed]: flip, kill-target@swap, drop,7.
         `worldline faults` lists them.
@@ -41,5 +45,5 @@ def move(
     shared = shared or Shared()
     doing = f"moving {session} to {host} (a host that never had this world builds its engine first)"
     with shared.client() as client, patience(doing):
-        done = client.session(session).move(host, mode=mode_of(mode), transport=transport, fault=fault)
+        done = client.session(session).move(host, mode=mode_of(mode), transport=transport, fault=fault, codec=codec)
     return show(done, move_text(done), shared.json)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from worldline.kernel import backend as kernel_backend
 from worldline.schema.canonical import canonical_json
 
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -36,6 +37,8 @@ class Fingerprint:
     accelerators: tuple[str, ...]
     commit: str | None
     """Of this program, with `+` where tracked files differ from it."""
+    backend: str | None = None
+    """What digests, copies and codes: a kernel in C, or `python`. Records from before it was noted have none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "accelerators", tuple(self.accelerators))  # JSON has lists only
@@ -58,6 +61,7 @@ def fingerprint() -> Fingerprint:
         governor=_text(GOVERNOR),
         accelerators=_accelerators(),
         commit=_commit(Path(__file__).resolve()),
+        backend=kernel_backend().name,
     )
 
 

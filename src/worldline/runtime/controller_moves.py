@@ -44,6 +44,7 @@ from worldline.schema.fault import Verb as Struck
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode, Receipt
+from worldline.transport.coding import check_choice
 
 HANDS_OVER = frozenset({"shm"})
 """Transports that hand the source's arena over."""
@@ -197,6 +198,7 @@ class Moves:
             admission.qualification,
             fault,
             grant_bytes=None if hands_over else self._grants.grant_bytes,
+            codec=request.codec,
         )
         return order, cargo, self._ends(source, target)
 
@@ -210,6 +212,7 @@ class Moves:
         check_elsewhere(SessionId(row.id), owner, HostId(request.host))
         if request.mode not in {Mode.FREEZE, Mode.PRECOPY}:
             raise BadValue(f"a move's mode is freeze or precopy, not {request.mode}", mode=str(request.mode))
+        check_choice(request.codec, request.transport)
         return self.planted(request)
 
     def planted(self, request: MoveRequest | ParkRequest | ResumeRequest) -> Fault | None:

@@ -174,9 +174,8 @@ class OrderRun:
                 return Call.PREPARE_TARGET, self._prepare(), Answer(wire.Endpoint, _target_ready), 0.0
             case words.RunSource(transport, address, key):
                 endpoint = wire.Endpoint(transport, address, key)
-                run = wire.RunSource(
-                    order.move, order.session, order.epoch, order.mode, endpoint, cargo.planted, cargo.grant_bytes
-                )
+                told = (order.move, order.session, order.epoch, order.mode, endpoint, cargo.planted)
+                run = wire.RunSource(*told, cargo.grant_bytes, cargo.codec)
                 return Call.RUN_SOURCE, run, Answer(wire.SourceSealed, _source_sealed), 0.0
             case words.AwaitPrepared():
                 return Call.AWAIT_PREPARED, wire.AwaitPrepared(order.move), Answer(Receipt, words.TargetPrepared), 0.0

@@ -43,8 +43,10 @@ from worldline.schema.fault import Fault, Verb, parse_fault
 from worldline.schema.receipt import Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.memory import arena_capacity
+from worldline.transport.coding import AUTO, check_choice
 from worldline.transport.named_faults import PLANTED, plant
 from worldline.transport.protocol import KEY_BYTES, Transport
+from worldline.transport.tcp import TcpTransport
 from worldline.units import format_bytes
 from worldline.verify.lanes import Lanes
 from worldline.verify.signing import SigningKey
@@ -287,7 +289,7 @@ class Moves:
         known = self._outgoing.get(order.move)
         if known is not None and isinstance(known.departure, SourceRun):
             return await asyncio.shield(known.departure.sealed)
-        transport = self._planted(order.endpoint.transport, self._fault(order.fault))
+        transport = self._planted(order.endpoint.transport, self._fault(order.fault), order.codec)
         session = self._leaving(order.move, order.session, order.epoch)
 
         def report(progress: wire.Progress) -> None:
@@ -362,9 +364,12 @@ class Moves:
             raise BadValue(f"host {self._desk.host} has no transport {name[:80]!r}", transport=name[:80])
         return transport
 
-    def _planted(self, name: str, fault: Fault | None) -> Transport:
-        """The transport, with the fault in it if it is one of the data plane's."""
+    def _planted(self, name: str, fault: Fault | None, codec: str = AUTO) -> Transport:
+        """The transport, with the codec in it, and the fault if it is one of the data plane's."""
         transport = self._transport(name)
+        check_choice(codec, name)
+        if isinstance(transport, TcpTransport):
+            transport = transport.coding(codec)
         return transport if fault is None or fault.name not in PLANTED else plant(transport, fault)
 
     def _fault(self, text: str | None, verb: Verb = Verb.MOVE) -> Fault | None:

@@ -154,6 +154,7 @@ class RunSource(Message, frozen=True):
     fault: str | None = None
     grant_bytes: int | None = None
     """The most that one `Grant` lets through: nothing is sent without one. None: no grants are needed."""
+    codec: str = "auto"
 
 
 class Grant(Message, frozen=True):
@@ -406,6 +407,8 @@ class MoveRequest(Message, frozen=True):
     mode: Mode
     transport: str
     fault: str | None = None
+    codec: str = "auto"
+    """One of `transport.coding.CHOICES`."""
 
 
 class ParkRequest(Message, frozen=True):

@@ -62,6 +62,7 @@ class MoveBody(Body, frozen=True):
     mode: Mode = Mode.PRECOPY
     transport: str = "tcp"
     fault: str | None = None
+    codec: str = "auto"
 
 
 class ParkBody(Body, frozen=True):

@@ -232,12 +232,18 @@ class SessionHandle:
         return blocks
 
     def move(
-        self, host: str, *, mode: Mode | str = Mode.PRECOPY, transport: str = "tcp", fault: str | None = None
+        self,
+        host: str,
+        *,
+        mode: Mode | str = Mode.PRECOPY,
+        transport: str = "tcp",
+        fault: str | None = None,
+        codec: str = "auto",
     ) -> Move:
         """After success `host` owns the session, with the receipt in the answer. A refusal is raised as its typed
         error: the session plays on where it was, and nothing was installed.
         """
-        body = {"host": host, "mode": mode, "transport": transport, "fault": fault}
+        body = {"host": host, "mode": mode, "transport": transport, "fault": fault, "codec": codec}
         move: Move = self.client.verb("POST", self._path("move"), body, Move)
         return move
 

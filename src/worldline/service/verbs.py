@@ -180,7 +180,7 @@ class VerbPaths:
 
     async def move(self, request: Request, session: str) -> Response:
         body = await read_body(request, bodies.MoveBody)
-        verb = wire.MoveRequest(session, body.host, body.mode, body.transport, body.fault)
+        verb = wire.MoveRequest(session, body.host, body.mode, body.transport, body.fault, body.codec)
         move = await self._once(request, verb, Move)
         raise_refusal(move)
         return json_answer(move)

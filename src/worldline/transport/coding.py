@@ -30,6 +30,7 @@ from worldline.wire.records import Chunk, encode
 AUTO: Final = "auto"
 NONE: Final = "none"
 CHOICES: Final = (AUTO, NONE, *(name for name in CODECS if name != "raw"))
+CODED_TRANSPORT: Final = "tcp"
 MIB: Final = 1024 * 1024
 SLICE_BYTES: Final = MIB
 """Encoded as one record: the target decodes it while its socket's buffer takes the next."""
@@ -72,10 +73,12 @@ class _Slice:
     seconds: float
 
 
-def check_choice(choice: str) -> str:
-    """Raises `BadValue` for what is none of `CHOICES`, and `MissingExtra`."""
+def check_choice(choice: str, transport: str = CODED_TRANSPORT) -> str:
+    """Raises `BadValue` for what is none of `CHOICES`, or needs another transport, and `MissingExtra`."""
     if choice not in CHOICES:
         raise BadValue(f"a codec is one of {', '.join(CHOICES)}, not {choice[:40]!r}")
+    if choice not in {AUTO, NONE} and transport != CODED_TRANSPORT:
+        raise BadValue(f"only {CODED_TRANSPORT} encodes what it carries; {transport[:40]} has no codec {choice}")
     if choice in CODECS:
         codec(choice)
     return choice

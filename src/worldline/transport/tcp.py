@@ -12,6 +12,7 @@ import contextlib
 import re
 import socket
 import struct
+from copy import copy
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -85,6 +86,12 @@ class TcpTransport:
         self._identity = identity
         self._address = address
         self._private = fabric_private and not found.is_loopback
+
+    def coding(self, codec: str) -> TcpTransport:
+        """This transport, with that codec for what it connects."""
+        other = copy(self)
+        other._codec = check_choice(codec)
+        return other
 
     async def listen(self, key: bytes, arena: ArenaBytes | None) -> Listener:
         check_key(key)

@@ -21,6 +21,7 @@ from worldline.transport.coding import (
     WARM_BYTES,
     Coder,
     Decoder,
+    check_choice,
 )
 from worldline.transport.tcp import TcpTransport
 from worldline.wire.encoded import Encoded
@@ -160,6 +161,17 @@ def test_a_codec_that_was_asked_for_and_is_not_decoded_there_is_no_silent_raw(ar
 def test_an_unknown_codec_is_wrong_words() -> None:
     with pytest.raises(BadValue, match="a codec is one of"):
         TcpTransport(codec="gzip")
+
+
+def test_shared_memory_has_no_codec() -> None:
+    assert check_choice("auto", "shm") == "auto"
+    with pytest.raises(BadValue, match="only tcp encodes"):
+        check_choice("window", "shm")
+
+
+def test_a_transport_with_another_codec_leaves_the_first_as_it_was() -> None:
+    first = TcpTransport()
+    assert (first.coding("window")._codec, first._codec) == ("window", "auto")
 
 
 def test_a_post_given_up_half_way_leaves_nothing_that_reads_the_source(arena: Arena) -> None:

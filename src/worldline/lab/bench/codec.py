@@ -69,11 +69,11 @@ def codec(trial: Trial, *, size: str = "384MB", rates: str = "1Gbit,5Gbit", toke
     found: list[Samples] = []
     with Arena.create(nbytes, "bench-source") as source, Arena.create(nbytes, "bench-target") as target:
         np.frombuffer(source.bytes_at(Extent(0, nbytes)), np.uint8)[:] = np.resize(octets, nbytes)
-        expected = tuple(leaf_digests(source, _leaves(0, nbytes)))
+        expected = tuple(leaf_digests(source, leaves(0, nbytes)))
         for rate in wanted:
             trial.say(f"two hosts with ports of {rate}")
             with Fabric(2, rate) as fabric:
-                course = _Course(fabric, source, target, nbytes, expected, trial.clock)
+                course = Course(fabric, source, target, nbytes, expected, trial.clock)
                 arms = {CODED: partial(course.run, AUTO), RAW: partial(course.run, NONE)}
                 samples = trial.interleave(arms, "bytes/s")
             found.append(samples)
@@ -98,7 +98,7 @@ def codec(trial: Trial, *, size: str = "384MB", rates: str = "1Gbit,5Gbit", toke
 
 
 @dataclass(slots=True)
-class _Course:
+class Course:
     """From one host's arena to the other's, again and again."""
 
     fabric: Fabric
@@ -108,7 +108,7 @@ class _Course:
     expected: tuple[bytes, ...]
     clock: Clock
     crossed_bytes: int = 0
-    """Of the last run that chose."""
+    """Of the last run that encoded."""
 
     def run(self, choice: str) -> float:
         """Verified bytes a second. Raises `Corrupt`."""
@@ -123,7 +123,7 @@ class _Course:
             began_s, crossed = here.result(WAIT_S)
         if digests != self.expected:
             raise Corrupt("what landed is not what was sent")
-        if choice == AUTO:
+        if choice != NONE:
             self.crossed_bytes = crossed
         return self.nbytes / (ended_s - began_s)
 
@@ -156,7 +156,7 @@ class _Course:
                 landed += event.extent.nbytes
                 whole = landed // LEAF_BYTES_MAX * LEAF_BYTES_MAX
                 if whole > queued:  # in order: all below `landed` is there
-                    jobs.append(asyncio.create_task(lanes.digests(self.target, _leaves(queued, whole))))
+                    jobs.append(asyncio.create_task(lanes.digests(self.target, leaves(queued, whole))))
                     queued = whole
             digests = [digest for part in await asyncio.gather(*jobs) for digest in part]
             ended_s = self.clock.monotonic_s()
@@ -168,7 +168,7 @@ class _Course:
         return ended_s, tuple(digests)
 
 
-def _leaves(first: int, end: int) -> list[Extent]:
+def leaves(first: int, end: int) -> list[Extent]:
     return [Extent(start, LEAF_BYTES_MAX) for start in range(first, end, LEAF_BYTES_MAX)]
 
 
