@@ -157,7 +157,7 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
     state = found.state_bytes if what.state is None else parse_bytes(what.state)
     wire = found.bytes_per_s if way.bandwidth is None else parse_rate(way.bandwidth)
     if state is None:
-        raise BadValue("give the size of the state (--state), or a live session (--session)")
+        raise BadValue("give the --state of the session: there is no --session, or its host has not told of it yet")
     if wire is None:
         raise BadValue("give the --bandwidth of the wire: no move of this session has measured one yet")
     dirty = (found.dirty_bytes_per_s or 0.0) if what.dirty is None else _rate(what.dirty)

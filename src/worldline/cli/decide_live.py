@@ -42,7 +42,10 @@ def live(shared: Shared, session: str, target: str | None) -> Live:
         receipts = [client.receipt(receipt) for receipt in row.receipts[-RECEIPTS_READ:]]
     told: dict[str, str] = {"contract": f"of session {session}"}
     state_bytes = _state_bytes(hosts.get(row.host or ""), session)
-    if state_bytes is not None:
+    if state_bytes is None and receipts:
+        state_bytes = receipts[-1].state_bytes
+        told["state"] = f"{format_bytes(state_bytes)}, as its last move had it"
+    elif state_bytes is not None:
         told["state"] = f"{format_bytes(state_bytes)}, as host {row.host} has it"
     moves = [receipt for receipt in receipts if receipt.mode in {Mode.PRECOPY, Mode.FREEZE} and receipt.duration_s > 0]
     anchors = tuple(_anchor(receipt) for receipt in moves)

@@ -46,6 +46,7 @@ from worldline.runtime.messages import (
     GetMove,
     GetReceipt,
     GetSession,
+    Host,
     Keyed,
     ListHosts,
     ListSessions,
@@ -81,6 +82,7 @@ RECORD = "record.sqlite"
 SNAPSHOT_MOVES = 50
 Asked: TypeAlias = ToController | FleetRequest
 SABOTAGE_WAIT_S = 10.0
+LIST_WAIT_S = 1.0
 KEY_LENGTH_MAX = 200
 ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 ID_LENGTH = 10
@@ -161,7 +163,7 @@ class Controller:
             case ListSessions():
                 return self._book.views()
             case ListHosts():
-                return [link.view() for link in self._hosts.all()]
+                return await self._hosts_as_they_are()
             case GetSession(session):
                 return self._book.view(session)
             case GetMove(move):
@@ -186,6 +188,13 @@ class Controller:
                 return await self._fleet(message)
             case _:
                 assert_never(message)
+
+    async def _hosts_as_they_are(self) -> list[Host]:
+        """Each host by its own word of now, or, where it doesn't answer soon, by its last one."""
+        living = [link for link in self._hosts.all() if link.alive]
+        asked = (asyncio.wait_for(link.describe(), LIST_WAIT_S) for link in living)
+        await asyncio.gather(*asked, return_exceptions=True)
+        return [link.view() for link in self._hosts.all()]
 
     async def _fleet(self, message: FleetRequest) -> object:
         match message:

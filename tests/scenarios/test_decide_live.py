@@ -1,0 +1,36 @@
+"""`worldline decide` about a live session: its state, its contract and what its own moves measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from worldline.cli import main
+
+
+def decided(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, dict]:
+    code = main(["decide", *argv, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_live_sessions_facts_come_from_its_host_and_rates_from_its_moves(fleet, client, capsys):
+    session = client.open("load", host="a", options={"bytes": "4MB"})
+    about = ("--session", session.id, "--target", "b", "--url", fleet.url)
+    code, answer = decided(capsys, *about)
+    assert (code, answer["error"]["code"]) == (2, "BAD_VALUE")  # nobody has measured the wire yet
+    _, answer = decided(capsys, *about, "--bandwidth", "1GB/s")
+    assert "as host a has it" in answer["facts"]["state"]
+    session.move("b")
+    code, answer = decided(capsys, "--session", session.id, "--target", "a", "--url", fleet.url)
+    assert code == 0
+    assert answer["choice"] == "precopy"
+    assert answer["bandwidth_bytes_per_s"] > 0
+    assert "1 moves" in answer["facts"]["bandwidth"]
+
+
+def test_a_target_that_makes_no_sense_is_refused(fleet, client, capsys):
+    session = client.open("load", host="a", options={"bytes": "4MB"})
+    for target, name in (("a", "ALREADY_THERE"), ("zz", "UNKNOWN_HOST")):
+        _, answer = decided(capsys, "--session", session.id, "--target", target, "--url", fleet.url)
+        assert answer["error"]["code"] == name
