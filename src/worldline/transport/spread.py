@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from worldline.clock import SystemClock
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError
 from worldline.schema.layout import Extent
 from worldline.transport.channel import Channel
@@ -38,6 +39,8 @@ from worldline.wire.spread import Doors, Piece, Spread, Streams
 MIB: Final = 1024 * 1024
 LANDING_BYTES: Final = 4 * MIB
 """A larger extent lands in parts of this, so that the lanes read bytes that are still in the caches."""
+SLOW_LANDING_BYTES: Final = MIB
+SLOW_BYTES_PER_S: Final = 1e9
 DOOR_S: Final = 5.0
 """How long a target waits for a stream that it was asked to wait for."""
 ANSWER_S: Final = 2.0
@@ -58,6 +61,10 @@ class Spreading:
     extent_bytes_min: int = 2 * MIB
     """Smaller ones are chunks on the link's own stream."""
     piece_bytes: int = MIB
+    link_bytes_per_s_min: float = 1e9
+    """One stream fills a near link that was measured slower."""
+    near: bool = False
+    """The round trip is short; a transport finds out."""
 
 
 class Door(Protocol):
@@ -142,8 +149,7 @@ class ChunkSource(Carrier):
         return self._coder.records(extents, self._raw)
 
     def _raw(self, extent: Extent) -> Iterator[tuple[bytes, memoryview | None]]:
-        small = extent.nbytes < self._spreading.extent_bytes_min
-        if small or not self._streams or self._rate_bytes_per_s is not None:  # one stream keeps a rate best
+        if extent.nbytes < self._spreading.extent_bytes_min or not self._streams or not self._pays:
             yield encode(Chunk(extent)), self._arena.bytes_at(extent)
             return
         spread = Spread(extent, self._number, self._spreading.piece_bytes)
@@ -153,6 +159,13 @@ class ChunkSource(Carrier):
         for index in range(spread.piece_count):
             self._work.put((spread, index))
         yield encode(spread), None
+
+    @property
+    def _pays(self) -> bool:
+        """Not where a rate is to be kept, nor on a near link that one stream fills: more would cost processor time."""
+        link = self._coder.link_bytes_per_s
+        slow = link is not None and link < self._spreading.link_bytes_per_s_min
+        return self._rate_bytes_per_s is None and not (self._spreading.near and slow)
 
     def finish(self) -> None:
         with self._told:
@@ -277,6 +290,8 @@ class ChunkTarget(Carrier):
         self._arena = arena
         self._decoder = Decoder(arena)
         self._open_door = open_door
+        self._clock = SystemClock()
+        self._part_bytes = LANDING_BYTES
         self._loop = asyncio.get_running_loop()
         self._admitting: set[asyncio.Task[None]] = set()
         self._streams: list[tuple[Channel, threading.Thread]] = []
@@ -337,11 +352,16 @@ class ChunkTarget(Carrier):
     # ---- on the link's reading thread
 
     def _receive(self, extent: Extent, receive_into: Callable[[memoryview], None]) -> Iterator[Extent]:
-        end = extent.offset + extent.nbytes
-        for offset in range(extent.offset, end, LANDING_BYTES):
-            part = Extent(offset, min(LANDING_BYTES, end - offset))
+        """In smaller parts where bytes come slowly: a lane then reads them while they are still in the caches."""
+        at, end = extent.offset, extent.offset + extent.nbytes
+        while at < end:
+            part = Extent(at, min(self._part_bytes, end - at))
+            began_s = self._clock.monotonic_s()
             with self._arena.bytes_at(part) as view:
                 receive_into(view)
+            slow = (self._clock.monotonic_s() - began_s) * SLOW_BYTES_PER_S > part.nbytes
+            self._part_bytes = SLOW_LANDING_BYTES if slow else LANDING_BYTES
+            at += part.nbytes
             yield part
 
     def _assemble(self, spread: Spread) -> Iterator[Extent]:

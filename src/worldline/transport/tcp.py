@@ -13,6 +13,7 @@ import re
 import socket
 import struct
 from copy import copy
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -114,7 +115,12 @@ class TcpTransport:
             return await self._dial(Place(host, ip, port), stream_key(key, index), ANSWER_S)
 
         sock = await self._dial(Place(host, ip, port), key, deadline_s)
-        return StreamLink(sock, arena, ChunkSource(arena, dial, self._spreading, self._codec), "tcp-source")
+        return StreamLink(
+            sock,
+            arena,
+            ChunkSource(arena, dial, replace(self._spreading, near=_is_near(sock)), self._codec),
+            "tcp-source",
+        )
 
     async def _dial(self, place: Place, key: bytes, deadline_s: float) -> AnySocket:
         raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -204,9 +210,12 @@ def _tune(sock: socket.socket) -> None:
 
 def _fitted(sock: AnySocket) -> AnySocket:
     """A connected socket with small buffers where the peer is near; on a long path the system's tuning knows better."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-    (rtt_us,) = struct.unpack_from("=I", info, _INFO_RTT)
-    if rtt_us < NEAR_RTT_US:
+    if _is_near(sock):
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     return sock
+
+
+def _is_near(sock: AnySocket) -> bool:
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    return int(struct.unpack_from("=I", info, _INFO_RTT)[0]) < NEAR_RTT_US

@@ -55,7 +55,10 @@ _HERE: Final = "worldline.lab.bench.pair"
 ENGINES: Final[dict[str, Entry]] = {
     "verified": Entry(f"{_HERE}.own:Verified", (), "", "tcp, digests of 1 MiB leaves at both ends, compared"),
     "unverified": Entry(f"{_HERE}.own:Unverified", (), "", "tcp, the same without digests"),
-    "sockets": Entry(f"{_HERE}.sockets:Sockets", (), "", "one stream, sends of 64 MiB, 512 KiB buffers, cubic"),
+    "sockets": Entry(
+        f"{_HERE}.sockets:Sockets", (), "", "one stream, sends of 64 MiB, receives in a loop, 512 KiB buffers"
+    ),
+    "patient": Entry(f"{_HERE}.sockets:PatientSockets", (), "", "as sockets, received with MSG_WAITALL"),
     "nixl": Entry(
         f"{_HERE}.nixl:Nixl",
         ("nixl_cu12",),

@@ -21,6 +21,8 @@ def _tune(sock: socket.socket) -> None:
 
 
 class _Target:
+    flags = 0
+
     def __init__(self, where: Where) -> None:
         self._arena = filled_arena(where.nbytes, "bench", None)
         self._nbytes = where.nbytes
@@ -32,11 +34,11 @@ class _Target:
         if self._sock is None:
             self._sock, _ = self._listener.accept()
             _tune(self._sock)
-            self._sock.settimeout(None)  # a timeout would make every receive a short one
+            self._sock.settimeout(None)
         view = self._arena.bytes_at(Extent(0, self._nbytes))
         done = 0
         while done < self._nbytes:
-            got = self._sock.recv_into(view[done : done + SEND_BYTES], 0, socket.MSG_WAITALL)
+            got = self._sock.recv_into(view[done : done + SEND_BYTES], 0, self.flags)
             if not got:
                 raise ConnectionError("the source is gone")
             done += got
@@ -70,8 +72,21 @@ class _Source:
         self._arena.close()
 
 
+class _PatientTarget(_Target):
+    """Asks the kernel for all bytes at once: fewer wake-ups."""
+
+    flags = socket.MSG_WAITALL
+
+
 class Sockets:
     """See `ENGINES`."""
 
     target = _Target
+    source = _Source
+
+
+class PatientSockets:
+    """See `ENGINES`."""
+
+    target = _PatientTarget
     source = _Source
