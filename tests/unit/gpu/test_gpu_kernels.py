@@ -1,0 +1,124 @@
+"""The kernels for cards give the CPU's bytes, under Triton's interpreter here, and compile for cards that are not here."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worldline.gpu.copies import Stretch, copy_stretches
+from worldline.gpu.digests import leaf_digests
+from worldline.gpu.mirror import Mirror
+from worldline.schema.layout import Extent
+from worldline.snapshot.arena import Arena
+
+EDGES = [1, 8, 17, 240, 241, 248, 255, 256, 300, 511, 512, 1023, 1024, 1025, 1087, 1088, 1089, 2047, 2049, 4096, 5003]
+
+
+def memory(nbytes, seed=1):
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8))
+
+
+def laid(sizes):
+    extents, end = [], 0
+    for size in sizes:
+        extents.append(Extent(end, size))
+        end += -(-size // 8) * 8
+    return extents, end + 8
+
+
+def test_leaves_of_every_length_at_an_edge_have_the_wheels_digests():
+    extents, end = laid(EDGES)
+    octets = memory(end)
+    wanted = [xxhash.xxh3_128_digest(octets[e.offset : e.offset + e.nbytes].numpy()) for e in extents]
+    assert leaf_digests(octets, extents) == wanted
+    assert leaf_digests(octets, []) == []
+
+
+@settings(max_examples=15, deadline=None)
+@given(sizes=st.lists(st.integers(1, 4000), min_size=1, max_size=20), seed=st.integers(0, 9))
+def test_leaves_of_any_length_have_the_wheels_digests(sizes, seed):
+    extents, end = laid(sizes)
+    octets = memory(end, seed)
+    wanted = [xxhash.xxh3_128_digest(octets[e.offset : e.offset + e.nbytes].numpy()) for e in extents]
+    assert leaf_digests(octets, extents) == wanted
+
+
+@pytest.mark.parametrize("extent", [Extent(4, 8), Extent(0, 65), Extent(64, 8)])
+def test_an_extent_off_a_word_or_outside_is_refused(extent):
+    with pytest.raises(ValueError, match="extent"):
+        leaf_digests(memory(64), [extent])
+
+
+@settings(max_examples=15, deadline=None)
+@given(sizes=st.lists(st.integers(0, 20000), min_size=1, max_size=6), data=st.data())
+def test_stretches_are_copied_to_the_last_byte_and_not_one_further(sizes, data):
+    extents, end = laid(sizes)
+    order = data.draw(st.permutations(range(len(sizes))))
+    places, target_end = laid([sizes[index] for index in order])
+    source, target = memory(end), memory(target_end, seed=2)
+    wanted = target.clone()
+    stretches = []
+    for index, place in zip(order, places, strict=True):
+        stretches.append(Stretch(extents[index].offset, place.offset, place.nbytes))
+        wanted[place.offset : place.offset + place.nbytes] = source[extents[index].offset :][: place.nbytes]
+    copy_stretches(source, target, stretches)
+    assert torch.equal(target, wanted)
+
+
+def test_a_stretch_outside_its_memory_is_refused():
+    for stretch in (Stretch(0, 0, 65), Stretch(60, 0, 4), Stretch(0, 64, 8)):
+        with pytest.raises(ValueError, match="stretch"):
+            copy_stretches(memory(64), memory(64), [stretch])
+
+
+def test_a_mirror_brings_down_what_changed_and_nothing_else():
+    with Arena.create(1 << 20, "mirror") as arena:
+        device = memory(arena.capacity)
+        mirror = Mirror(device, arena, staging_bytes=40_000)
+        leaves = [Extent(at, 65_536) for at in range(0, 4 * 65_536, 65_536)] + [Extent(8 * 65_536, 1_001)]
+        first = mirror.down(leaves)
+        for leaf in leaves:
+            assert bytes(arena.bytes_at(leaf)) == device[leaf.offset :][: leaf.nbytes].numpy().tobytes()
+        assert first == [xxhash.xxh3_128_digest(bytes(arena.bytes_at(leaf))) for leaf in leaves]
+        before = mirror.bytes_down
+        device[65_536 + 7] ^= 1
+        second = mirror.down(leaves)
+        assert mirror.bytes_down - before == 65_536
+        assert [one == two for one, two in zip(first, second, strict=True)] == [True, False, True, True, True]
+        assert bytes(arena.bytes_at(leaves[1])) == device[65_536 : 2 * 65_536].numpy().tobytes()
+
+
+def test_a_mirror_brings_an_arena_up_and_leaves_the_rest_of_the_device_alone():
+    with Arena.create(1 << 20, "mirror") as arena:
+        octets = memory(arena.capacity, seed=3).numpy()
+        np.frombuffer(arena.bytes_at(Extent(0, arena.capacity)), np.uint8)[:] = octets
+        device = torch.zeros(arena.capacity, dtype=torch.uint8)
+        leaves = [Extent(64, 100_003), Extent(200_000, 5)]
+        Mirror(device, arena, staging_bytes=40_000).up(leaves)
+        wanted = np.zeros(arena.capacity, np.uint8)
+        for leaf in leaves:
+            wanted[leaf.offset : leaf.offset + leaf.nbytes] = octets[leaf.offset : leaf.offset + leaf.nbytes]
+        assert device.numpy().tobytes() == wanted.tobytes()
+
+
+REGISTERS_MAX = 96
+"""At 128 threads a program, more would leave a card half empty."""
+
+
+def test_the_kernels_compile_for_cards_that_are_not_here_within_their_registers(tmp_path):
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET")
+    run = [sys.executable, "-m", "worldline.gpu.compiled", "80", "90", "100"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=100)
+    told = json.loads(done.stdout)
+    assert {(one["kernel"], one["sm"]) for one in told} >= {
+        (kernel, sm) for kernel in ("digest_leaves", "copy_words") for sm in (80, 90, 100)
+    }
+    assert all(0 < one["registers"] <= REGISTERS_MAX and one["stack_bytes"] == 0 for one in told)
