@@ -23,6 +23,7 @@ from triton.compiler import ASTSource
 
 from worldline.gpu.copies import WORDS_A_PROGRAM, copy_words
 from worldline.gpu.digests import LEAVES_A_PROGRAM
+from worldline.gpu.window import decode_granules, encode_granules, move_together
 from worldline.gpu.xxh3 import digest_leaves
 
 WARPS = 4
@@ -51,6 +52,24 @@ KERNELS = (
         copy_words,
         {"source": "*u8", "target": "*u8", "sources": "*i64", "targets": "*i64", "sizes": "*i64"},
         {"WORDS": WORDS_A_PROGRAM},
+    ),
+    Kernel(
+        "encode_granules", encode_granules, {"elements": "*i16", "heads": "*u8", "slots": "*u8", "widths": "*i64"}, {}
+    ),
+    Kernel("move_together", move_together, {"slots": "*u8", "widths": "*i64", "places": "*i64", "out": "*u8"}, {}),
+    Kernel(
+        "decode_granules",
+        decode_granules,
+        {
+            "body": "*u8",
+            "kinds": "*i64",
+            "lowests": "*i64",
+            "escapes": "*i64",
+            "places": "*i64",
+            "elements": "*i16",
+            "wrong": "*u8",
+        },
+        {},
     ),
 )
 

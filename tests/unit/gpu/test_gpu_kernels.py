@@ -12,9 +12,12 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from worldline.errors import Malformed
+from worldline.gpu import window
 from worldline.gpu.copies import Stretch, copy_stretches
 from worldline.gpu.digests import leaf_digests
 from worldline.gpu.mirror import Mirror
+from worldline.kernel import kernel
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 
@@ -108,8 +111,8 @@ def test_a_mirror_brings_an_arena_up_and_leaves_the_rest_of_the_device_alone():
         assert device.numpy().tobytes() == wanted.tobytes()
 
 
-REGISTERS_MAX = 96
-"""At 128 threads a program, more would leave a card half empty."""
+REGISTERS_MAX = 128
+"""At 128 threads a program: four programs on a multiprocessor at least, and nothing spilled."""
 
 
 def test_the_kernels_compile_for_cards_that_are_not_here_within_their_registers(tmp_path):
@@ -119,6 +122,50 @@ def test_the_kernels_compile_for_cards_that_are_not_here_within_their_registers(
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=100)
     told = json.loads(done.stdout)
     assert {(one["kernel"], one["sm"]) for one in told} >= {
-        (kernel, sm) for kernel in ("digest_leaves", "copy_words") for sm in (80, 90, 100)
+        (name, sm) for name in ("digest_leaves", "copy_words", "encode_granules", "move_together", "decode_granules") for sm in (80, 90, 100)
     }
     assert all(0 < one["registers"] <= REGISTERS_MAX and one["stack_bytes"] == 0 for one in told)
+
+
+def keys_and_values(elements, seed):
+    """bf16 as attention leaves it: exponents near one another, some far off."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 1, elements).astype(np.float32) * np.where(rng.random(elements) < 0.02, 1e-20, 1.0)
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        np.empty(0, np.uint8),
+        np.zeros(3 * 4096 + 5, np.uint8),
+        np.arange(2 * 4096 + 7, dtype=np.uint32).astype(np.uint8),
+        keys_and_values(4 * 2048, 1).view(np.uint8),
+        np.concatenate([keys_and_values(2048, 2).view(np.uint8), np.zeros(4096, np.uint8), memory(4096 + 3).numpy()]),
+        np.full(4096, 0xFF, np.uint8),
+    ],
+)
+def test_the_window_codec_on_a_device_gives_the_kernels_bytes_and_takes_them(octets):
+    wanted = kernel().encode_granules(octets, True)
+    encoded = window.encode(torch.from_numpy(octets.copy()))
+    assert encoded.numpy().tobytes() == wanted.tobytes()
+    into = torch.full((octets.nbytes,), 7, dtype=torch.uint8)
+    window.decode_into(encoded, into)
+    assert into.numpy().tobytes() == octets.tobytes()
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_damaged_window_code_is_refused_or_decodes_as_the_kernel_does(data):
+    octets = keys_and_values(2048 * 2, 3).view(np.uint8)
+    encoded = np.array(kernel().encode_granules(octets, True))
+    at = data.draw(st.integers(0, encoded.nbytes - 1) | st.integers(0, 7))
+    encoded[at] ^= data.draw(st.integers(1, 255))
+    cut = encoded[: encoded.nbytes - data.draw(st.integers(0, 2))]
+    there, here = torch.zeros(octets.nbytes, dtype=torch.uint8), np.zeros(octets.nbytes, np.uint8)
+    if kernel().decode_granules(cut, here):
+        window.decode_into(torch.from_numpy(cut.copy()), there)
+        assert there.numpy().tobytes() == here.tobytes()
+    else:
+        with pytest.raises(Malformed):
+            window.decode_into(torch.from_numpy(cut.copy()), there)
