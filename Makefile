@@ -79,7 +79,7 @@ $(STAMPS)/app: $(STAMPS)/torch pyproject.toml setup.py constraints.txt $(wildcar
 	touch $@
 
 $(STAMPS)/dev: $(STAMPS)/app
-	$(PIP) -e '.[torch,lm,zstd,diffusers,lab,dev]'
+	$(PIP) -e '.[torch,lm,zstd,diffusers,gpu,lab,dev]'
 	$(PIP) --no-deps nixl-cu12 pyzmq || true  # no wheel for every platform; tests of them then say so
 	touch $@
 

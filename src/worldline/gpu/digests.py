@@ -48,7 +48,7 @@ def leaf_digests(memory: torch.Tensor, extents: Sequence[Extent]) -> list[bytes]
     digests = [octets[at : at + 16] for at in range(0, len(octets), 16)]
     for index in np.flatnonzero(sizes <= SHORT_BYTES_MAX):
         first, nbytes = int(offsets[index]), int(sizes[index])
-        digests[index] = xxhash.xxh3_128_digest(memory[first : first + nbytes].cpu().numpy())
+        digests[index] = xxhash.xxh3_128_digest(memory[first : first + nbytes].cpu().numpy().tobytes())
     return digests
 
 

@@ -1,11 +1,10 @@
-"""A session's memory on a device and the arena on the host that has its bytes at a cut.
+"""Memory on a device and its twin on the host, equal at every cut.
 
 The device digests its own leaves; only those whose digest is another than at the last cut are gathered into one packed
-stretch, brought down through two pinned buffers in turn, and put in their place in the arena. So everything that moves
-an arena (links, images, shared memory) moves a session that lives on a card, and the digests in its manifest are of the
-device's bytes where they lie.
+stretch, brought down through two pinned buffers in turn, and put in their place. What arrived is digested again on the
+host, so a bus that changes a bit is refused, not believed.
 
-Invariant: after `down`, and after `up`, the arena and the device hold the same bytes at every extent that was named.
+Invariant: after `down`, and after `up`, both hold the same bytes.
 """
 
 from __future__ import annotations
@@ -16,64 +15,93 @@ from itertools import groupby
 import numpy as np
 import torch
 
-from worldline.gpu.copies import Stretch, copy_stretches, packed
+from worldline.errors import Corrupt
+from worldline.gpu.copies import WORD_BYTES, Stretch, copy_stretches, packed
 from worldline.gpu.digests import leaf_digests
+from worldline.kernel import kernel
+from worldline.kernel.operations import Octets
 from worldline.schema.layout import Extent
-from worldline.snapshot.arena import Arena
 
+LEAF_BYTES = 256 * 1024
 STAGING_BYTES = 32 * 1024 * 1024
 """Of each of the two buffers."""
 
 
-class Mirror:
-    """`device` and `arena` are of one size, and byte n of one is byte n of the other."""
+class Bus:
+    """The way between one device and the host: two buffers, used in turn by every mirror of the device."""
 
-    def __init__(self, device: torch.Tensor, arena: Arena, staging_bytes: int = STAGING_BYTES) -> None:
-        """device: [arena.capacity] uint8."""
-        if device.dtype != torch.uint8 or device.shape != (arena.capacity,):
-            raise ValueError("device and arena are of one size")
+    def __init__(self, device: torch.device, staging_bytes: int = STAGING_BYTES) -> None:
         self.device = device
-        self.arena = arena
-        self._staging = [_Staging(device.device, staging_bytes) for _ in range(2)]
-        self._known: dict[Extent, bytes] = {}
+        self.staging_bytes = staging_bytes
+        self._staging = [_Staging(device, staging_bytes) for _ in range(2)]
         self.bytes_down = 0
-        """That ever crossed the bus towards the host."""
+        """That ever crossed towards the host."""
 
-    def down(self, leaves: Sequence[Extent]) -> list[bytes]:
-        """Makes the arena hold the device's bytes at `leaves`; their digests, taken on the device.
+    def down(self, extents: Sequence[Extent], memory: torch.Tensor, host: Octets) -> None:
+        """The bytes of `memory` at `extents`, at the same places of `host`; one buffer fills while one is emptied."""
+        before: _Staging | None = None
+        for turn, batch in enumerate(_in_batches(extents, self.staging_bytes)):
+            staging = self._staging[turn % 2]
+            self.bytes_down += staging.down(batch, memory)
+            if before is not None:
+                before.finish(host)
+            before = staging
+        if before is not None:
+            before.finish(host)
 
-        Raises `ValueError` outside the memory. Waits for the current stream.
-        """
-        digests = leaf_digests(self.device, leaves)
-        changed = [leaf for leaf, digest in zip(leaves, digests, strict=True) if self._known.get(leaf) != digest]
-        for batch in self._batches(changed):
-            batch.finish(self.arena)
-        self._known = dict(zip(leaves, digests, strict=True))
-        return digests
-
-    def up(self, leaves: Sequence[Extent]) -> None:
-        """Makes the device hold the arena's bytes at `leaves`."""
-        self._known = {}
-        for turn, batch in enumerate(_in_batches(leaves, self._staging[0].nbytes)):
-            self._staging[turn % 2].up(batch, self.arena, self.device)
+    def up(self, extents: Sequence[Extent], host: Octets, memory: torch.Tensor) -> None:
+        """The other way. Waits until it is there."""
+        for turn, batch in enumerate(_in_batches(extents, self.staging_bytes)):
+            self._staging[turn % 2].up(batch, host, memory)
         for staging in self._staging:
             staging.wait()
 
-    def forget(self) -> None:
-        """The next `down` brings everything: for an arena that others have written."""
-        self._known = {}
 
-    def _batches(self, changed: Sequence[Extent]) -> Iterator[_Staging]:
-        """Each buffer with a batch in it that is down, while the other one's is on its way."""
-        before: _Staging | None = None
-        for turn, batch in enumerate(_in_batches(changed, self._staging[0].nbytes)):
-            staging = self._staging[turn % 2]
-            self.bytes_down += staging.down(batch, self.device)
-            if before is not None:
-                yield before
-            before = staging
-        if before is not None:
-            yield before
+class Mirror:
+    """`device`: [n] uint8 on the bus's device; `host`: [n] uint8. A last, partial word goes by itself."""
+
+    def __init__(self, device: torch.Tensor, host: Octets, bus: Bus, leaf_bytes: int = LEAF_BYTES) -> None:
+        if device.dtype != torch.uint8 or device.shape != host.shape:
+            raise ValueError("device and host are of one size")
+        self.device = device
+        self.host = host
+        self._bus = bus
+        whole = device.numel() // WORD_BYTES * WORD_BYTES
+        self._words = device[:whole]
+        self._leaves = [Extent(at, min(leaf_bytes, whole - at)) for at in range(0, whole, leaf_bytes)]
+        self._known: list[bytes | None] = [None] * len(self._leaves)
+
+    def down(self) -> None:
+        """Makes the host hold the device's bytes. Raises `Corrupt` where other bytes arrived than were sent."""
+        digests = leaf_digests(self._words, self._leaves)
+        fresh = [index for index, digest in enumerate(digests) if self._known[index] != digest]
+        changed = [self._leaves[index] for index in fresh]
+        self._bus.down(changed, self._words, self.host)
+        self._check(changed, [digests[index] for index in fresh])
+        self._known = list(digests)
+        self._tail_down()
+
+    def up(self) -> None:
+        """Makes the device hold the host's bytes, and reads them there. Raises `Corrupt`."""
+        self._bus.up(self._leaves, self.host, self._words)
+        tail = self._words.numel()
+        self.device[tail:] = torch.from_numpy(self.host[tail:].copy()).to(self.device.device)
+        digests = leaf_digests(self._words, self._leaves)
+        self._check(self._leaves, digests)
+        self._known = list(digests)
+
+    def _tail_down(self) -> None:
+        tail = self._words.numel()
+        if tail < self.host.nbytes:
+            self.host[tail:] = self.device[tail:].cpu().numpy()
+
+    def _check(self, leaves: Sequence[Extent], wanted: Sequence[bytes]) -> None:
+        if not leaves:
+            return
+        offsets = np.array([leaf.offset for leaf in leaves], np.int64)
+        sizes = np.array([leaf.nbytes for leaf in leaves], np.int64)
+        if kernel().leaf_digests(self.host, offsets, sizes) != b"".join(wanted):
+            raise Corrupt("device and host hold other bytes after a copy between them")
 
 
 class _Staging:
@@ -91,27 +119,25 @@ class _Staging:
         """Queues the gather and the copy; the bytes that cross."""
         places, end = packed([extent.nbytes for extent in batch])
         self._batch = list(zip(batch, places, strict=True))
-        copy_stretches(
-            memory, self._there, [Stretch(extent.offset, at, extent.nbytes) for extent, at in self._batch]
-        )
+        copy_stretches(memory, self._there, [Stretch(extent.offset, at, extent.nbytes) for extent, at in self._batch])
         self._here[:end].copy_(self._there[:end], non_blocking=True)
         self._note()
         return end
 
-    def finish(self, arena: Arena) -> None:
+    def finish(self, host: Octets) -> None:
         """Puts what came down in its place."""
         self.wait()
         octets = self._here.numpy()
         for extent, at in self._batch:
-            np.frombuffer(arena.bytes_at(extent), np.uint8)[:] = octets[at : at + extent.nbytes]
+            host[extent.offset : extent.offset + extent.nbytes] = octets[at : at + extent.nbytes]
 
-    def up(self, batch: Sequence[Extent], arena: Arena, memory: torch.Tensor) -> None:
+    def up(self, batch: Sequence[Extent], host: Octets, memory: torch.Tensor) -> None:
         """Queues one batch; waits only for what this buffer held before."""
         self.wait()
         places, end = packed([extent.nbytes for extent in batch])
         octets = self._here.numpy()
         for extent, at in zip(batch, places, strict=True):
-            octets[at : at + extent.nbytes] = np.frombuffer(arena.bytes_at(extent), np.uint8)
+            octets[at : at + extent.nbytes] = host[extent.offset : extent.offset + extent.nbytes]
         self._there[:end].copy_(self._here[:end], non_blocking=True)
         copy_stretches(
             self._there,

@@ -161,9 +161,7 @@ def decode_into(encoded: torch.Tensor, into: torch.Tensor) -> None:
         rows = [torch.from_numpy(np.ascontiguousarray(row[:whole])).to(device) for row in (kinds, lowests, escapes)]
         places = torch.from_numpy((ends - widths)[:whole] + HEADER_BYTES * count).to(device)
         wrong = torch.empty(whole, dtype=torch.uint8, device=device)
-        decode_granules[(whole,)](
-            encoded, *rows, places, into[: whole * GRANULE_BYTES].view(torch.int16), wrong
-        )
+        decode_granules[(whole,)](encoded, *rows, places, into[: whole * GRANULE_BYTES].view(torch.int16), wrong)
         if bool(wrong.any()):
             raise Malformed("a granule has not as many escapes as its header says")
     if tail:

@@ -100,10 +100,10 @@ def digest_leaves(words, offsets, sizes, table, out, count, LEAVES: tl.constexpr
     lanes = tl.arange(0, 8)[None, :]
     acc = tl.load(table + START + lanes) + tl.zeros((LEAVES, 8), tl.uint64)
     blocks = tl.where(size > 240, (size - 1) // BLOCK_BYTES, 0)
-    for block in range(0, tl.max(blocks, axis=0)):
+    for block in range(tl.max(blocks, axis=0)):
         inside = here & (block < blocks[:, None])
         at = base // 8 + block * (BLOCK_BYTES // 8)
-        for stripe in range(0, STRIPES):
+        for stripe in range(STRIPES):
             value = tl.load(words + at + stripe * 8 + lanes, mask=inside, other=0)
             swapped = tl.load(words + at + stripe * 8 + (lanes ^ 1), mask=inside, other=0)
             step = swapped + _mixed(value, tl.load(table + stripe + lanes))
@@ -112,7 +112,7 @@ def digest_leaves(words, offsets, sizes, table, out, count, LEAVES: tl.constexpr
         acc = tl.where(inside, scrambled, acc)
     stripes = (tl.where(size > 240, size - 1, 0) - blocks * BLOCK_BYTES)[:, None] // 64
     at = base // 8 + blocks[:, None] * (BLOCK_BYTES // 8)
-    for stripe in range(0, STRIPES):
+    for stripe in range(STRIPES):
         inside = here & (stripe < stripes)
         value = tl.load(words + at + stripe * 8 + lanes, mask=inside, other=0)
         swapped = tl.load(words + at + stripe * 8 + (lanes ^ 1), mask=inside, other=0)

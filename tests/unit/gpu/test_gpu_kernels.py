@@ -1,4 +1,4 @@
-"""The kernels for cards give the CPU's bytes, under Triton's interpreter here, and compile for cards that are not here."""
+"""The kernels for cards give the bytes that the CPU gives, under Triton's interpreter, and compile without a card."""
 
 import json
 import os
@@ -12,14 +12,13 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worldline.errors import Malformed
+from worldline.errors import Corrupt, Malformed
 from worldline.gpu import window
 from worldline.gpu.copies import Stretch, copy_stretches
 from worldline.gpu.digests import leaf_digests
-from worldline.gpu.mirror import Mirror
+from worldline.gpu.mirror import Bus, Mirror
 from worldline.kernel import kernel
 from worldline.schema.layout import Extent
-from worldline.snapshot.arena import Arena
 
 EDGES = [1, 8, 17, 240, 241, 248, 255, 256, 300, 511, 512, 1023, 1024, 1025, 1087, 1088, 1089, 2047, 2049, 4096, 5003]
 
@@ -81,34 +80,45 @@ def test_a_stretch_outside_its_memory_is_refused():
             copy_stretches(memory(64), memory(64), [stretch])
 
 
-def test_a_mirror_brings_down_what_changed_and_nothing_else():
-    with Arena.create(1 << 20, "mirror") as arena:
-        device = memory(arena.capacity)
-        mirror = Mirror(device, arena, staging_bytes=40_000)
-        leaves = [Extent(at, 65_536) for at in range(0, 4 * 65_536, 65_536)] + [Extent(8 * 65_536, 1_001)]
-        first = mirror.down(leaves)
-        for leaf in leaves:
-            assert bytes(arena.bytes_at(leaf)) == device[leaf.offset :][: leaf.nbytes].numpy().tobytes()
-        assert first == [xxhash.xxh3_128_digest(bytes(arena.bytes_at(leaf))) for leaf in leaves]
-        before = mirror.bytes_down
-        device[65_536 + 7] ^= 1
-        second = mirror.down(leaves)
-        assert mirror.bytes_down - before == 65_536
-        assert [one == two for one, two in zip(first, second, strict=True)] == [True, False, True, True, True]
-        assert bytes(arena.bytes_at(leaves[1])) == device[65_536 : 2 * 65_536].numpy().tobytes()
+LEAF_BYTES = 2048
 
 
-def test_a_mirror_brings_an_arena_up_and_leaves_the_rest_of_the_device_alone():
-    with Arena.create(1 << 20, "mirror") as arena:
-        octets = memory(arena.capacity, seed=3).numpy()
-        np.frombuffer(arena.bytes_at(Extent(0, arena.capacity)), np.uint8)[:] = octets
-        device = torch.zeros(arena.capacity, dtype=torch.uint8)
-        leaves = [Extent(64, 100_003), Extent(200_000, 5)]
-        Mirror(device, arena, staging_bytes=40_000).up(leaves)
-        wanted = np.zeros(arena.capacity, np.uint8)
-        for leaf in leaves:
-            wanted[leaf.offset : leaf.offset + leaf.nbytes] = octets[leaf.offset : leaf.offset + leaf.nbytes]
-        assert device.numpy().tobytes() == wanted.tobytes()
+def a_mirror(nbytes, seed=1, staging_bytes=3000):
+    bus = Bus(torch.device("cpu"), staging_bytes)
+    return Mirror(memory(nbytes, seed), np.zeros(nbytes, np.uint8), bus, LEAF_BYTES), bus
+
+
+@pytest.mark.parametrize("nbytes", [0, 5, 8, 4 * LEAF_BYTES, 4 * LEAF_BYTES + 1003])
+def test_a_mirror_brings_down_what_changed_and_nothing_else(nbytes):
+    mirror, bus = a_mirror(nbytes)
+    mirror.down()
+    assert mirror.host.tobytes() == mirror.device.numpy().tobytes()
+    before = bus.bytes_down
+    for at in (at for at in (LEAF_BYTES + 7, nbytes - 1) if 0 <= at < nbytes):
+        mirror.device[at] ^= 1
+    mirror.down()
+    assert mirror.host.tobytes() == mirror.device.numpy().tobytes()
+    assert bus.bytes_down - before <= 2 * LEAF_BYTES
+
+
+def test_a_mirror_brings_the_host_up():
+    mirror, _ = a_mirror(2 * LEAF_BYTES + 13)
+    mirror.host[:] = memory(mirror.host.nbytes, seed=3).numpy()
+    mirror.up()
+    assert mirror.host.tobytes() == mirror.device.numpy().tobytes()
+
+
+class TornBus(Bus):
+    """One bit arrives wrong."""
+
+    def down(self, extents, memory, host):
+        super().down(extents, memory, host)
+        host[extents[0].offset] ^= 4
+
+
+def test_a_bus_that_changes_a_bit_is_refused():
+    with pytest.raises(Corrupt, match="copy"):
+        Mirror(memory(4096), np.zeros(4096, np.uint8), TornBus(torch.device("cpu"))).down()
 
 
 REGISTERS_MAX = 128
@@ -122,7 +132,9 @@ def test_the_kernels_compile_for_cards_that_are_not_here_within_their_registers(
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, timeout=100)
     told = json.loads(done.stdout)
     assert {(one["kernel"], one["sm"]) for one in told} >= {
-        (name, sm) for name in ("digest_leaves", "copy_words", "encode_granules", "move_together", "decode_granules") for sm in (80, 90, 100)
+        (name, sm)
+        for name in ("digest_leaves", "copy_words", "encode_granules", "move_together", "decode_granules")
+        for sm in (80, 90, 100)
     }
     assert all(0 < one["registers"] <= REGISTERS_MAX and one["stack_bytes"] == 0 for one in told)
 
