@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[3]
         "capacity check",
         "bench",
         "experiment",
+        "experiment composed",
         "experiment overload",
     ],
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from worldline.lab.bench.table import Entry
 
 EXPERIMENTS: dict[str, Entry] = {
+    "composed": Entry(
+        "worldline.lab.experiments.composed:COMPOSED", "Everything at once on two providers' hosts: is anything lost?"
+    ),
     "scale": Entry(
         "worldline.lab.experiments.scale:SCALE", "Decide moves in a fleet of 10,000 hosts: what does one cost?"
     ),

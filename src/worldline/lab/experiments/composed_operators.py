@@ -1,0 +1,214 @@
+"""Who asks for moves in a composed run, and who keeps the books of hosts that were given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from random import Random
+from threading import Condition, Event, Lock, Thread
+
+from worldline.clock import Clock
+from worldline.errors import WorldlineError
+from worldline.lab.experiments.composed_found import Side, counts
+from worldline.lab.experiments.players import Player, bursts
+from worldline.lab.fabric import Dilation
+from worldline.runtime.messages import Host
+from worldline.schema.contract import Contract
+from worldline.service.client import Client
+from worldline.units import parse_bytes
+from worldline.worlds.protocol import OptionValue
+
+STATE_BYTES_MIN = 64_000_000
+WORLD, SMALL_WORLD = "load", "reference"
+REAL_LINK_BYTES_PER_S = 12.5e9
+CONTRACT = Contract(pause_bound_s=2.5, completion_deadline_s=25.0)
+"""Times as they pass here; both stretch with the links."""
+AT_ONCE_MAX = 6
+"""Moves asked for at a time."""
+REQUEST_GAP_S = 1.0
+"""Between two requests, on average; they come in bursts."""
+SAMPLE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is run. `moves` are to count, within `seconds`."""
+
+    moves: int
+    seconds: float
+    sessions: int
+    hosts_each: int
+    state: str
+    link_bytes_per_s: float
+    period_ms: float
+    seed: int
+
+    @property
+    def provider(self) -> dict[str, str]:
+        return {f"{name}{at + 1}": name for name in ("north", "south") for at in range(self.hosts_each)}
+
+    @property
+    def options(self) -> dict[str, OptionValue]:
+        """Of a session of the load world."""
+        return {"bytes": self.state, "block_period_ms": self.period_ms}
+
+    def unpaced(self, world: str) -> dict[str, OptionValue]:
+        """The same state, each block as soon as it can be."""
+        return {"bytes": self.state} if world == WORLD else {}
+
+    @property
+    def hosts_min(self) -> int:
+        """So many stay: at least one of each provider, and moves across never end."""
+        return 2 * self.hosts_each - max(1, self.hosts_each - 1)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of each host: the sessions fit onto the hosts that stay, with room for a slot and one arriving."""
+        each = -(-self.sessions // self.hosts_min) + 4
+        return each * round(1.1 * parse_bytes(self.state))
+
+
+class Requests:
+    """A stream of requests in bursts: each wants a session that is being played on a host of the other provider."""
+
+    def __init__(self, layout: Layout, url: str, players: Mapping[str, Player]) -> None:
+        self._layout = layout
+        self._url = url
+        self._players = players
+        self._chance = Random(layout.seed + 1)
+        self._refusals: Counter[str] = Counter()
+        self._moving: set[str] = set()
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        self._stop = Event()
+        self._pool = ThreadPoolExecutor(AT_ONCE_MAX, "request")
+        self._thread = Thread(target=self._ask, name="requests")
+        self.counted = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """No further one is made; those under way end. Idempotent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown()
+
+    def wait(self, seconds: float) -> None:
+        """Until something has ended, or so long."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def _ask(self) -> None:
+        with Client(self._url) as client:
+            for gap_s, size in bursts(self._chance, REQUEST_GAP_S):
+                if self._stop.wait(gap_s):
+                    return
+                for _ in range(size):
+                    self._one(client)
+
+    def _one(self, client: Client) -> None:
+        with self._lock:
+            free = [name for name, player in list(self._players.items()) if player.playing and name not in self._moving]
+            if not free or len(self._moving) >= AT_ONCE_MAX or self._stop.is_set():
+                return
+            session = self._chance.choice(sorted(free))
+            self._moving.add(session)
+        self._pool.submit(self._move, client, session)
+
+    def _move(self, client: Client, session: str) -> None:
+        try:
+            target = self._target(client, session)
+            if target is not None:
+                move = client.session(session).move(target)
+                with self._lock:
+                    self.counted += counts(move, self._players[session].seen, self.side())
+        except WorldlineError as error:
+            with self._lock:
+                self._refusals[error.code] += 1
+        finally:
+            with self._changed:
+                self._moving.discard(session)
+                self._changed.notify_all()
+
+    def _target(self, client: Client, session: str) -> str | None:
+        """The host of the other provider with most memory free; None where none is open."""
+        provider = self._layout.provider
+        here = client.describe(session).host
+        open_hosts = [host for host in client.hosts() if host.alive and host.cordon is None and host.facts is not None]
+        across = [host.id for host in sorted(open_hosts, key=_used) if here and provider[host.id] != provider[here]]
+        return across[0] if across else None
+
+    def side(
+        self,
+        *,
+        hosts_emptied: int = 0,
+        host_s_given_back: float = 0.0,
+        seconds: float = 0.0,
+        away_share: float = 0.0,
+        port_bytes: int = 0,
+        dropped_packets: int = 0,
+    ) -> Side:
+        layout = self._layout
+        return Side(
+            layout.provider,
+            CONTRACT,
+            layout.moves,
+            STATE_BYTES_MIN,
+            dict(self._refusals),
+            hosts_emptied,
+            host_s_given_back,
+            seconds,
+            away_share,
+            port_bytes,
+            dropped_packets,
+            layout.link_bytes_per_s,
+            Dilation(REAL_LINK_BYTES_PER_S, layout.link_bytes_per_s).factor,
+            layout.period_ms,
+        )
+
+
+class Giving:
+    """Which hosts stand empty and given back, and for how long."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._url = url
+        self._clock = clock
+        self._stop = Event()
+        self._thread = Thread(target=self._watch, name="giving")
+        self.emptied: set[str] = set()
+        self.given_back_s = 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        before_s = self._clock.monotonic_s()
+        with Client(self._url) as client:
+            while not self._stop.wait(SAMPLE_S):
+                try:
+                    away = [host.id for host in client.hosts() if _given_back(host)]
+                except WorldlineError:
+                    away = []  # nothing is known, and nothing is counted
+                now_s = self._clock.monotonic_s()
+                self.given_back_s += len(away) * (now_s - before_s)
+                self.emptied.update(away)
+                before_s = now_s
+
+
+def _given_back(host: Host) -> bool:
+    return host.cordon is not None and host.cordon.released and host.facts is not None and not host.facts.sessions
+
+
+def _used(host: Host) -> float:
+    assert host.facts is not None, "asked before"
+    return host.facts.memory_used_bytes / max(host.facts.memory_bytes, 1)
