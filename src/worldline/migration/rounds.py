@@ -41,7 +41,7 @@ class Limits:
     leaves_max: int = 1_048_576
     rolls: bool = True
     """Whether rows that moved are told instead of sent."""
-    rolls_bytes_per_s_max: float = 3e9
+    rolls_bytes_per_s_max: float = 1e9
     """A faster link carries a leaf in less time than its rows take to be put in place."""
     rows_bytes: int = MIB
     """Of moved or new rows in one record: what a target keeps in memory until they are in place."""

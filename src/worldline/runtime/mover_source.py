@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
@@ -20,6 +20,7 @@ from worldline.clock import Clock
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError, from_record
 from worldline.migration import source_words as words
 from worldline.migration.attempt import Attempt
+from worldline.migration.grains import Step
 from worldline.migration.rounds import Limits
 from worldline.migration.source import SourceMachine, event_of
 from worldline.runtime.driver import SideWork, next_event, refuse
@@ -39,6 +40,8 @@ from worldline.verify.digests import root
 from worldline.wire import records
 
 CONNECT_S = 10.0
+BATCH_BYTES = 2 * 1024 * 1024
+"""Of rows that are read for the link at once: larger pieces are memory that the system hands out anew each time."""
 MESSAGE_BYTES_MAX = 64 * 1024
 RECORD_S = 30.0
 """How long rows may wait for a grant; the contract's deadline ends the attempt before."""
@@ -307,10 +310,10 @@ class SourceRun:
         self.session.release(self.order.move)
 
     async def _post(self, link: Link, post: words.Post) -> None:
-        crossed_bytes = 0
-        for step in post.steps:
-            await link.send(await asyncio.to_thread(_record_of, step, self.session.engine.arena))
-            crossed_bytes += step.nbytes if isinstance(step, Runs) else 0
+        for batch in _batches(post.steps):
+            for record in await asyncio.to_thread(_records_of, batch, self.session.engine.arena):
+                await link.send(record)
+        crossed_bytes = sum(step.nbytes for step in post.steps if isinstance(step, Runs))
         if post.extents:
             crossed_bytes += await link.post(post.extents, post.deadline_s)
         self._events.put_nowait(words.Posted(crossed_bytes))
@@ -351,7 +354,25 @@ class SourceRun:
         self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
 
 
-def _record_of(step: Copy | Runs, arena: ArenaBytes) -> bytes:
+def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """In order; as many together as are read in one visit of a thread."""
+    batch: list[Step] = []
+    nbytes = 0
+    for step in steps:
+        batch.append(step)
+        nbytes += step.nbytes if isinstance(step, Runs) else 0
+        if nbytes >= BATCH_BYTES:
+            yield batch
+            batch, nbytes = [], 0
+    if batch:
+        yield batch
+
+
+def _records_of(steps: list[Step], arena: ArenaBytes) -> list[bytes]:
+    return [_record_of(step, arena) for step in steps]
+
+
+def _record_of(step: Step, arena: ArenaBytes) -> bytes:
     """A step as it crosses the link: rows with their bytes, as they are now."""
     match step:
         case Copy():

@@ -100,7 +100,8 @@ class TargetAttempt:
         self._hosted: asyncio.Future[HostedSession] = asyncio.get_running_loop().create_future()
         self._work = SideWork(self._work_failed)
         self._receiving: asyncio.Task[None] | None = None
-        self._putting = asyncio.Lock()
+        self._puts: list[words.Put] = []
+        self._putting = False
         self._rows_room = asyncio.Semaphore(ROWS_WAITING_MAX)
         self._task = asyncio.create_task(self._drive(), name=f"target-{order.move}")
 
@@ -173,7 +174,10 @@ class TargetAttempt:
             case words.Digest(ticket, extents):
                 self._work.spawn(self._digest(ticket, extents))
             case words.Put():
-                self._work.spawn(self._put(command))
+                self._puts.append(command)
+                if not self._putting:
+                    self._putting = True
+                    self._work.spawn(self._put_in_place())
             case words.SendRecord(record):
                 if self._outbox is not None:
                     self._outbox.put_record(records.encode(record))
@@ -257,21 +261,18 @@ class TargetAttempt:
         digests = await self._tools.lanes.digests(self._arena, extents)
         self._events.put_nowait(words.LaneDone(ticket, tuple(zip(extents, digests, strict=True))))
 
-    async def _put(self, put: words.Put) -> None:
-        """One step at a time, in the order of their tickets: a lock serves those that wait in their order."""
+    async def _put_in_place(self) -> None:
+        """One thread, in the order of the tickets; what has come while it was at work is its next batch."""
         arena = self._arena
         assert arena is not None, "rows lie in an arena"
-        async with self._putting:
+        while self._puts:
+            batch, self._puts = self._puts, []
             if self._machine.phase is not words.Phase.DISCARDED:
-                match put.step:
-                    case words.CopyIn(copy):
-                        await asyncio.to_thread(copy_rows, arena, put.manifest, copy)
-                    case words.RowsIn(runs, data):
-                        await asyncio.to_thread(write_runs, arena, runs, data)
-                    case _:
-                        assert_never(put.step)
-            self._rows_room.release()
-            self._events.put_nowait(words.PutDone(put.ticket))
+                await asyncio.to_thread(_carry_out, arena, batch)
+            for put in batch:
+                self._rows_room.release()
+                self._events.put_nowait(words.PutDone(put.ticket))
+        self._putting = False
 
     async def _stop_receiving(self) -> None:
         if self._receiving is not None:
@@ -398,3 +399,14 @@ class TargetAttempt:
     def _work_failed(self, error: BaseException) -> None:
         log.error("move %s at its target: %r", self.order.move, error, exc_info=error)
         self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
+
+
+def _carry_out(arena: Arena, puts: list[words.Put]) -> None:
+    for put in puts:
+        match put.step:
+            case words.CopyIn(copy):
+                copy_rows(arena, put.manifest, copy)
+            case words.RowsIn(runs, data):
+                write_runs(arena, runs, data)
+            case _:
+                assert_never(put.step)

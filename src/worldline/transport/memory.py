@@ -21,7 +21,7 @@ from worldline.transport.inbox import Inbox
 from worldline.transport.protocol import ArenaBytes, Landed, Link, LinkEvent, Listener, RecordIn
 from worldline.transport.sender import Sender
 from worldline.transport.stream import SEND_TIME_S, check_landing, check_posted
-from worldline.wire.framing import split_record
+from worldline.wire.framing import header_of
 
 PIECE_BYTES = 1024 * 1024
 """Copied under the target's lock at once, so that a fence waits for one piece at most."""
@@ -53,7 +53,7 @@ class MemoryLink:
         return self._arena
 
     async def send(self, record: bytes) -> None:
-        split_record(record)
+        header_of(record)
         deadline = Deadline(SEND_TIME_S)
         await self._sender.run(lambda: self._run(lambda peer: peer._inbox.put(RecordIn(record), deadline)))
 

@@ -24,7 +24,7 @@ from worldline.transport.inbox import Inbox
 from worldline.transport.protocol import CHUNK_BYTES, ArenaBytes, Landed, LinkEvent, RecordIn
 from worldline.transport.sender import Sender
 from worldline.transport.tls import TlsSocket
-from worldline.wire.framing import HEADER_BYTES, Frame, Numberer, Reader, RecordType, split_record
+from worldline.wire.framing import HEADER_BYTES, Frame, Numberer, Reader, RecordType, header_of
 from worldline.wire.records import Record, decode_frame
 
 SEND_TIME_S: Final = 30.0
@@ -120,8 +120,7 @@ class StreamLink:
         return self._arena
 
     async def send(self, record: bytes) -> None:
-        frame = split_record(record)
-        if frame.header.type in LINK_TYPES:
+        if header_of(record).type in LINK_TYPES:
             raise ValueError("chunks are posted, not sent")
         await self._tell(record)
 

@@ -165,12 +165,17 @@ def parse_header(data: bytes) -> Header:
     return header
 
 
-def split_record(record: bytes) -> Frame:
-    """Header and body of one whole record. Raises `Malformed` when it is cut or has trailing bytes."""
+def header_of(record: bytes) -> Header:
+    """Of one whole record. Raises `Malformed` when it is cut or has trailing bytes."""
     header = parse_header(record[:HEADER_BYTES])
     if len(record) != HEADER_BYTES + header.body_bytes:
         raise Malformed(f"a record announces {header.body_bytes} body bytes and has {len(record) - HEADER_BYTES}")
-    return Frame(header, record[HEADER_BYTES:])
+    return header
+
+
+def split_record(record: bytes) -> Frame:
+    """Header and body of one whole record. Raises `Malformed` as `header_of`."""
+    return Frame(header_of(record), record[HEADER_BYTES:])
 
 
 class Reader:

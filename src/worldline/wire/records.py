@@ -23,9 +23,18 @@ from worldline.schema.receipt import Mode
 from worldline.schema.rows import Copy, Runs
 from worldline.wire.body import Body, Count, decode_json, encode_json
 from worldline.wire.encoded import Decodes, Encoded, decode_decodes, decode_encoded, encode_coded_record
-from worldline.wire.framing import LIMITS, Frame, Header, RecordType, build_header, split_record
+from worldline.wire.framing import (
+    HEADER_BYTES,
+    LIMITS,
+    Frame,
+    Header,
+    RecordType,
+    build_header,
+    header_of,
+    split_record,
+)
 from worldline.wire.manifest import ManifestBody, manifest_from_body, manifest_to_body
-from worldline.wire.rows import decode_copy, decode_rows, encode_copy, encode_rows
+from worldline.wire.rows import decode_copy, decode_rows, encode_copy, encode_runs
 from worldline.wire.spread import (
     Doors,
     Piece,
@@ -196,6 +205,10 @@ Record: TypeAlias = (
 
 def encode(record: Record) -> bytes:
     """Header and body, as `Link.send` takes it. Raises `Malformed` for a value beyond the limits of the format."""
+    if isinstance(record, RowsRecord):  # megabytes, copied once
+        head = encode_runs(record.runs, record.data)
+        header = build_header(Header(record.TYPE, True, len(head) + len(record.data)))
+        return b"".join((header, head, record.data))
     body = _encode_body(record)
     return build_header(Header(record.TYPE, True, len(body), _payload_bytes(record))) + body
 
@@ -205,6 +218,8 @@ def decode_record(data: bytes) -> Record | None:
 
     Raises `Malformed`, `VersionUnknown`.
     """
+    if header_of(data).type == RecordType.ROWS:  # megabytes, not copied
+        return RowsRecord(*decode_rows(memoryview(data)[HEADER_BYTES:]))
     return decode_frame(split_record(data))
 
 
@@ -257,7 +272,7 @@ def _encode_body(record: Record) -> bytes:
         case CopyRecord():
             return encode_copy(record.copy)
         case RowsRecord():
-            return encode_rows(record.runs, record.data)
+            return b"".join((encode_runs(record.runs, record.data), record.data))
         case RoundEnd():
             return _pack(_ROUND_END, record.round, 0, record.nbytes)
         case Digests():

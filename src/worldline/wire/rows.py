@@ -57,13 +57,13 @@ def _check_copy(copy: Copy) -> None:
         end = shift.to + shift.rows
 
 
-def encode_rows(runs: Runs, data: bytes | memoryview) -> bytes:
-    """Raises `Malformed` for what no reader would take."""
+def encode_runs(runs: Runs, data: bytes | memoryview) -> bytes:
+    """What comes before the bytes of rows. Raises `Malformed` for what no reader would take."""
     _check_runs(runs, len(data))
-    return b"".join((_pack(_RUNS, runs.offset, runs.run_bytes, runs.stride_bytes, runs.count, 0), data))
+    return _pack(_RUNS, runs.offset, runs.run_bytes, runs.stride_bytes, runs.count, 0)
 
 
-def decode_rows(data: bytes) -> tuple[Runs, memoryview]:
+def decode_rows(data: bytes | memoryview) -> tuple[Runs, memoryview]:
     """The stretches, and their bytes one after the other. Raises `Malformed`."""
     offset, run_bytes, stride_bytes, count, reserved = _RUNS.unpack_from(data)
     if reserved:
