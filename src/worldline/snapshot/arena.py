@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -229,13 +230,16 @@ class Arena:
 
     def touch(self, extent: Extent) -> None:
         """Faults the pages in, so that a later freeze does not pay for it. Costs memory where the arena was still a
-        hole.
+        hole. Huge pages are asked for, and come where the system gives them to shared memory.
         """
         view = self.bytes_at(extent)
         if extent.nbytes == 0 or self._aside is not None:
             return
         first = extent.offset // PAGE_BYTES * PAGE_BYTES
         option = _MADV_POPULATE_WRITE if self._writable else MADV_POPULATE_READ
+        if self._writable:
+            with contextlib.suppress(OSError):  # a system without them
+                advise(self._address + first, extent.offset + extent.nbytes - first, mmap.MADV_HUGEPAGE)
         try:
             advise(self._address + first, extent.offset + extent.nbytes - first, option)
         except OSError as error:
