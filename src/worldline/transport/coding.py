@@ -54,7 +54,7 @@ LIKELY: Final = {
     "exponents": Coding(1.5, 0.7e9, 1.5e9),
 }
 """What a codec may do at best: where even this gains nothing it is not tried."""
-BUSY: Final = 1.5
+BUSY: Final = 1.2
 """Runnable threads a core, over the last minute: beyond it coding would wait for a processor, and is not begun."""
 WON_MIN: Final = 1.02
 """A step that was less than so many times as fast as the link is raw did not pay."""

@@ -115,10 +115,11 @@ class Course:
         np.frombuffer(self.target.bytes_at(Extent(0, self.nbytes)), np.uint8)[::PAGE_BYTES] ^= 0xFF  # no stale page
         key = secrets.token_bytes(KEY_BYTES)
         place: Future[str] = Future()
+        sent: Future[None] = Future()
         over: Future[None] = Future()
         with ThreadPoolExecutor(2, "bench") as pool:
-            there = pool.submit(self.fabric.call, "b", lambda: asyncio.run(self._receive(key, place, over)))
-            here = pool.submit(self.fabric.call, "a", lambda: asyncio.run(self._send(choice, key, place, over)))
+            there = pool.submit(self.fabric.call, "b", lambda: asyncio.run(self._receive(key, place, sent, over)))
+            here = pool.submit(self.fabric.call, "a", lambda: asyncio.run(self._send(choice, key, place, sent, over)))
             ended_s, digests = there.result(WAIT_S)  # first: where the target fails, the source only sees a cut
             began_s, crossed = here.result(WAIT_S)
         if digests != self.expected:
@@ -127,20 +128,27 @@ class Course:
             self.crossed_bytes = crossed
         return self.nbytes / (ended_s - began_s)
 
-    async def _send(self, choice: str, key: bytes, place: Future[str], over: Future[None]) -> tuple[float, int]:
+    async def _send(
+        self, choice: str, key: bytes, place: Future[str], sent: Future[None], over: Future[None]
+    ) -> tuple[float, int]:
         address = await asyncio.wrap_future(place)
         transport = TcpTransport(None, self.fabric.address("a"), fabric_private=True, codec=choice)
         link = await transport.connect(address, key, self.source, WAIT_S)
         try:
             began_s = self.clock.monotonic_s()
             chunks = [Extent(at, min(CHUNK_BYTES, self.nbytes - at)) for at in range(0, self.nbytes, CHUNK_BYTES)]
-            crossed = await link.post(chunks, WAIT_S)
+            try:
+                crossed = await link.post(chunks, WAIT_S)
+            finally:
+                sent.set_result(None)
             await asyncio.wrap_future(over)
         finally:
             await link.fence()
         return began_s, crossed
 
-    async def _receive(self, key: bytes, place: Future[str], over: Future[None]) -> tuple[float, tuple[bytes, ...]]:
+    async def _receive(
+        self, key: bytes, place: Future[str], sent: Future[None], over: Future[None]
+    ) -> tuple[float, tuple[bytes, ...]]:
         transport = TcpTransport(None, self.fabric.address("b"), fabric_private=True)
         listener = await transport.listen(key, self.target)
         place.set_result(listener.address)
@@ -160,6 +168,7 @@ class Course:
                     queued = whole
             digests = [digest for part in await asyncio.gather(*jobs) for digest in part]
             ended_s = self.clock.monotonic_s()
+            await asyncio.wrap_future(sent)  # a post that still returns would see the link close
         finally:
             over.set_result(None)
             await link.fence()

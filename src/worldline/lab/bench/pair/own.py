@@ -12,6 +12,7 @@ from worldline.lab.bench.pair.engine import WAIT_S, Where
 from worldline.migration.rounds import Limits, merge
 from worldline.schema.layout import LEAF_BYTES_MAX, Extent
 from worldline.snapshot.arena import Arena
+from worldline.transport.coding import NONE
 from worldline.transport.protocol import KEY_BYTES, Landed, Link
 from worldline.transport.tcp import TcpTransport
 from worldline.verify.lanes import Lanes
@@ -43,7 +44,7 @@ class _Half:
         self.leaves = leaves_of(where.nbytes)
         self.arena = filled_arena(where.nbytes, "bench", seed)
         self.lanes = Lanes(1)
-        self.transport = TcpTransport(None, where.ip, fabric_private=where.private)
+        self.transport = TcpTransport(None, where.ip, fabric_private=where.private, codec=NONE)
         self.runner = asyncio.Runner()
         self.round = 0
 
