@@ -10,7 +10,9 @@ import pytest
 from worldline.capacity.admission import most_admitted
 from worldline.cli import main
 from worldline.control.grants import Accepted, Ask
+from worldline.errors import MissingExtra, Unsupported
 from worldline.lab.experiments.overload import crowded
+from worldline.lab.experiments.overload_fabric import measure_on_fabric
 from worldline.lab.experiments.traffic import (
     COST_US,
     WITHIN_US,
@@ -75,6 +77,18 @@ def test_bursts_have_the_variance_of_the_public_trace():
     made = trace(np.random.default_rng(7), 1.0, 60_000, 1, bursty=True)
     counts = np.bincount(np.asarray(made.arrivals_us) // 1_000_000)[:-1]
     assert 10 < counts.var() / counts.mean() < 16
+
+
+def test_on_real_bytes_whoever_is_late_flowed_slower_than_reserved():
+    try:
+        rows = measure_on_fabric(8)
+    except (Unsupported, MissingExtra) as error:
+        pytest.skip(error.sentence)
+    assert [row.load for row in rows] == [0.8, 1.0, 1.4]
+    for row in rows:
+        assert 0 < row.admitted <= row.offered == 8
+        assert row.late == row.explained
+        assert row.dilation == 500
 
 
 def test_a_crowded_calendar_holds_what_it_says_and_still_decides():
