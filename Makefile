@@ -37,8 +37,9 @@ test: dev
 	scripts/ensure_spin.sh
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-engines: dev
+engines:
 	@[ -n "$(ENGINES)" ] || { echo "name the folder of checkouts: make engines ENGINES=DIR (docs/engines/README.md)"; exit 2; }
+	@$(MAKE) --no-print-directory dev
 	$(PIP) -e '.[engines]'
 	WORLDLINE_ENGINES="$(abspath $(ENGINES))" $(BIN)/pytest tests/engines $(PYTEST_ARGS)
 
