@@ -12,6 +12,7 @@ from worldline.cli.output import report_error
 from worldline.errors import BadValue, WorldlineError
 from worldline.lab.bench.table import BENCHES
 from worldline.lab.experiments.table import EXPERIMENTS
+from worldline.lab.instruments.table import INSTRUMENTS
 
 COMMANDS = {
     "up": "Start a fleet on this machine and serve its page.",
@@ -103,6 +104,11 @@ experiment = App(
 for _name, _entry in EXPERIMENTS.items():
     experiment.command(f"worldline.cli.experiment:experiment_{_name}", name=_name, help=_entry.summary)
 app.command(experiment)
+
+lab = App(name="lab", help="Look into an engine's state: what of it changes, what it is, and what is lost without it.")
+for _name, _entry in INSTRUMENTS.items():
+    lab.command(f"worldline.cli.lab:lab_{_name}", name=_name, help=_entry.summary)
+app.command(lab)
 
 
 def run(argv: list[str]) -> int:

@@ -7,7 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import Shared, patience, show
-from worldline.cli.values import contract_of, options_of, session_text
+from worldline.cli.values import contract_of, session_text
+from worldline.worlds.options import options_of
 
 
 def open_session(

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from worldline.cli.output import Shared, patience, show, table
-from worldline.cli.values import hosts_text, options_of
+from worldline.cli.values import hosts_text
 from worldline.control.placement import Deed, Kind
 from worldline.runtime.fleet_messages import Operation, OperationStep
 from worldline.service.client import Client
 from worldline.units import format_bytes, format_seconds, parse_seconds
+from worldline.worlds.options import options_of
 
 POLL_S = 0.2
 REFUSED = 5

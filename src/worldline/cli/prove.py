@@ -9,11 +9,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import print_json, progress
-from worldline.cli.values import mode_of, options_of
+from worldline.cli.values import mode_of
 from worldline.errors import BadValue
 from worldline.lab.prove import Challenge, Proof
 from worldline.lab.prove import prove as prove_by_experiment
 from worldline.units import format_bytes
+from worldline.worlds.options import options_of
 from worldline.worlds.protocol import OptionValue
 
 NOT_IDENTICAL = 1

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.cli.output import Shared, progress, show
-from worldline.cli.values import options_of
 from worldline.lab.qualify import BLOCKS
 from worldline.lab.qualify import qualify as measure
+from worldline.worlds.options import options_of
 
 
 def qualify(

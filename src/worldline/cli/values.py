@@ -9,7 +9,6 @@ from worldline.schema.contract import Contract, Tier
 from worldline.schema.receipt import Mode, Receipt
 from worldline.units import format_bytes, format_seconds, parse_seconds
 from worldline.verify.reader import ImageReport, ReceiptReport
-from worldline.worlds.protocol import OptionValue
 
 
 def contract_of(
@@ -31,30 +30,6 @@ def mode_of(text: str) -> Mode:
     if text not in (Mode.PRECOPY, Mode.FREEZE):
         raise BadValue(f"a session moves by precopy or freeze, not {text!r}")
     return Mode(text)
-
-
-def options_of(pairs: tuple[str, ...]) -> dict[str, OptionValue]:
-    """`('bytes=256MB', 'vae=false')` -> `{'bytes': '256MB', 'vae': False}`: ints, floats and booleans where they read
-    so.
-    """
-    options: dict[str, OptionValue] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise BadValue(f"an option is written name=value, not {pair!r}")
-        options[name] = _value_of(text)
-    return options
-
-
-def _value_of(text: str) -> OptionValue:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def action_of(text: str) -> str | int:

@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from worldline.cli.output import patience, print_json, progress, show, table
-from worldline.cli.values import options_of
+from worldline.worlds.options import options_of
 from worldline.worlds.registry import build_world, describe_worlds
 
 DOES_NOT_CONFORM = 1

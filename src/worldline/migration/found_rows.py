@@ -29,7 +29,7 @@ def moved_by_content(view: View, before: np.ndarray | None, after: np.ndarray | 
 def _along(grid: RowGrid, before: np.ndarray, after: np.ndarray) -> Iterator[tuple[float, Moved]]:
     """For each dimension, the share of its rows that are found again, and where."""
     for axis, dim in enumerate(grid.dims):
-        sources = _sources(_summed(before, axis), _summed(after, axis))
+        sources = row_sources(_summed(before, axis), _summed(after, axis))
         known = sources != NEW
         if known.any():
             yield float(known.mean()), Moved(dim, tuple(sources.tolist()))
@@ -44,7 +44,7 @@ def _summed(rows: np.ndarray, axis: int) -> np.ndarray:
     return summed
 
 
-def _sources(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def row_sources(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Each row's place before, `NEW` where there was none: its own if it is unchanged, else where most others went."""
     rows = np.arange(len(after))
     order = np.argsort(before, kind="stable")

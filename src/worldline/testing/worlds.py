@@ -21,10 +21,10 @@ from worldline.schema.inventory import Kind
 from worldline.snapshot.walk import Rules
 from worldline.testing.causes import Cause
 from worldline.testing.global_chance import global_state, seed_globals
-from worldline.testing.seats import Look, Seat, is_empty, left_out
 from worldline.testing.write_rules import broken, kept
 from worldline.worlds.protocol import World
 from worldline.worlds.scratch import Leaf
+from worldline.worlds.seat import Look, Seat, is_empty, left_out
 
 SEED = 7
 NO_ACTION = 1 << 20

@@ -60,17 +60,7 @@ class Entry:
     @property
     def rewritten_bytes(self) -> int:
         """Bytes that a block rewrites once the window is full."""
-        match self.write:
-            case Roll(dim=dim, keep=keep):
-                return self.nbytes * (self.shape[dim] - keep) // self.shape[dim]
-            case Ring(dim=dim, slot=slot):
-                return self.nbytes * slot // self.shape[dim]
-            case Realloc() | Free():
-                return self.nbytes
-            case Static() | Once() | Append():
-                return 0
-            case _:
-                assert_never(self.write)
+        return rewritten_bytes(self.write, self.shape, self.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +148,28 @@ class Shape:
         for path, shape, kind, write in plan:
             yield Entry(path, shape, "bfloat16", Family.HORIZON, kind, write)
         yield Entry("thought", (self.layers, HEAD_WIDTH), "float32", Family.AUX, Kind.AUX, Free())
+
+
+def rewritten_bytes(write: WriteRule, shape: tuple[int, ...], nbytes: int) -> int:
+    """Of a tensor of so many bytes: what a block rewrites once the window is full, as its rule says."""
+    match write:
+        case Roll(dim=dim, keep=keep):
+            return nbytes * (shape[dim] - keep) // shape[dim]
+        case Ring(dim=dim, slot=slot):
+            return nbytes * slot // shape[dim]
+        case Realloc() | Free():
+            return nbytes
+        case Static() | Once() | Append():
+            return 0
+        case _:
+            assert_never(write)
+
+
+def new_bytes(write: WriteRule, shape: tuple[int, ...], nbytes: int) -> int:
+    """Of what a block rewrites: the rows that were nowhere before."""
+    if isinstance(write, Roll):
+        return nbytes * write.shift // shape[write.dim]
+    return rewritten_bytes(write, shape, nbytes)
 
 
 def state_bytes(entries: Iterable[Entry], *families: Family) -> int:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from worldline.errors import BadValue
-from worldline.worlds.protocol import Options
+from worldline.worlds.protocol import Options, OptionValue
 
 T = TypeVar("T")
 
@@ -47,3 +47,27 @@ def _from_text(text: str, kind: type) -> object:
     if text.lower() not in {"true", "false"}:
         raise ValueError(text)
     return text.lower() == "true"
+
+
+def options_of(pairs: tuple[str, ...]) -> dict[str, OptionValue]:
+    """`('bytes=256MB', 'vae=false')` -> `{'bytes': '256MB', 'vae': False}`: ints, floats and booleans where they read
+    so.
+    """
+    options: dict[str, OptionValue] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise BadValue(f"an option is written name=value, not {pair!r}")
+        options[name] = _value_of(text)
+    return options
+
+
+def _value_of(text: str) -> OptionValue:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -9,9 +9,10 @@ import pytest
 
 from worldline.cli import main
 from worldline.cli.app import COMMANDS
-from worldline.cli.values import contract_of, options_of
+from worldline.cli.values import contract_of
 from worldline.errors import BadValue
 from worldline.schema.contract import Contract, Tier
+from worldline.worlds.options import options_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,6 +29,8 @@ ROOT = Path(__file__).parents[3]
         "experiment",
         "experiment composed",
         "experiment overload",
+        "lab",
+        "lab rewrite",
     ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from worldline.errors import BadValue, MissingExtra
-from worldline.testing.seats import Seat
 from worldline.worlds import lm_weights
 from worldline.worlds.lm import LmWorld
 from worldline.worlds.scratch import ScratchMemory
+from worldline.worlds.seat import Seat
 
 
 def is_installed(package):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from worldline.errors import BadValue, Internal, RunVoid
+from worldline.lab.bench.table import Entry
 from worldline.lab.experiments.table import EXPERIMENTS
 from worldline.lab.report import Report, Run, write_report
 from worldline.lab.telemetry import Telemetry
@@ -46,14 +47,14 @@ class Experiment(Generic[Result]):
     """Whether what the experiment is to show was shown: the command's exit code."""
 
 
-def find(name: str) -> Experiment[Any]:
-    """The experiment of that name. Raises `BadValue`, which lists the known ones."""
-    if name not in EXPERIMENTS:
-        raise BadValue(f"there is no experiment {name!r}; there are {', '.join(sorted(EXPERIMENTS)) or 'none'}")
-    module, _, attribute = EXPERIMENTS[name].where.partition(":")
+def find(name: str, table: Mapping[str, Entry] = EXPERIMENTS, kind: str = "experiment") -> Experiment[Any]:
+    """The experiment of that name in `table`. Raises `BadValue`, which lists the known ones."""
+    if name not in table:
+        raise BadValue(f"there is no {kind} {name!r}; there are {', '.join(sorted(table)) or 'none'}")
+    module, _, attribute = table[name].where.partition(":")
     found = getattr(importlib.import_module(module), attribute, None)
     if not isinstance(found, Experiment):
-        raise Internal(f"the table of experiments names {EXPERIMENTS[name].where}, which is none")
+        raise Internal(f"the table of {kind}s names {table[name].where}, which is none")
     return found
 
 

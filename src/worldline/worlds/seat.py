@@ -1,4 +1,4 @@
-"""Sessions for the conformance suite: a live world with an arena of its own, looked at and copied at boundaries."""
+"""A session as a host holds it, in this process: a live world in an arena, looked at and copied at boundaries."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Seat:
 
 
 def _arena(world: World, stack: ExitStack) -> Arena:
-    return stack.enter_context(Arena.create(arena_capacity(world.state_bytes_max), f"conformance-{world.name}"))
+    return stack.enter_context(Arena.create(arena_capacity(world.state_bytes_max), f"seat-{world.name}"))
 
 
 def is_empty(leaf: Leaf) -> bool:

@@ -1,0 +1,11 @@
+"""The instruments there are. Light: the command line reads it at every start."""
+
+from __future__ import annotations
+
+from worldline.lab.bench.table import Entry
+
+_HERE = "worldline.lab.instruments"
+INSTRUMENTS: dict[str, Entry] = {
+    "rewrite": Entry(f"{_HERE}.rewrite:REWRITE", "What part of each family a block changes, and what of it is new."),
+}
+"""Every instrument by its name; `where` names its `experiments.frame.Experiment`."""
