@@ -16,6 +16,7 @@ import worldline.capacity
 from worldline.capacity import (
     admission,
     cases,
+    coding,
     distributions,
     domain,
     edf,
@@ -49,6 +50,7 @@ demand = gate.Demand(1.0, 0.1, 1.0, 1.0)
 fabric = gate.Fabric(2.0)
 mix = reclaim.Mix(20, 0.2, 0.4)
 calendar = admission.Calendar(np.array([1.0]), np.array([5.0]))
+a_coding = coding.Coding(1.3, 3.0, 4.0)
 promise, lanes = sessions.Promise(0.4), sessions.Lanes(0.1)
 
 NUMBERS: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
@@ -129,6 +131,10 @@ NUMBERS: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
     (lambda s, h: gate.largest_dirty_bytes_per_s(fabric, s, h), (0.1, 1.0)),
     (lambda s: gate.codec_helps(s, fabric, gate.Fabric(2.0, codec=gate.Codec(2, 9, 9))), (1.0,)),
     (gate.lane_fan_in, (1.0, 0.1, 1.0, 9.0, 0.1)),
+    (coding.Coding, (1.3, 3.0, 4.0)),
+    (lambda b: coding.coded_bytes_per_s(b, a_coding), (1.0,)),
+    (lambda b, n, s: coding.gain(b, n, s, a_coding), (1.0, 9, 2)),
+    (lambda b, n, s: coding.best_codec(b, n, s, {"x": a_coding}), (1.0, 9, 2)),
     (prewarm.warm_buffer, (20, 60.0, 0.1, 0.01)),
     (prewarm.prewarm_break_even_per_s, (1.0, 5.0, 2.0)),
     (reclaim.Mix, (20, 0.2, 0.4, 60.0)),
@@ -268,4 +274,5 @@ def test_what_was_checked_before_still_answers_at_its_edges() -> None:
     assert rewriting.chain(4, 1e300, 2).means == (4, 4)
     assert rewriting.saturating_floor(1e300) == 1
     assert gate.judge(gate.Way.PRECOPY, gate.Demand(1e300, 1.0, 1.0, 1.0), gate.Fabric(1e-300)).admissible is False
+    assert gate.rounds_while_playing(demand, gate.Fabric(0.05)) is None
     assert admission.ideal_accepted_share(0.0, 1e9) == pytest.approx(1e-9)
