@@ -13,6 +13,10 @@ class Entry(NamedTuple):
 
 
 BENCHES: dict[str, Entry] = {
+    "same-node": Entry("worldline.lab.bench.moving:same_node", "A verified move on one machine, against torch.save."),
+    "live": Entry("worldline.lab.bench.moving:live", "The pause of a hand-over, against a freeze by copy."),
+    "serve": Entry("worldline.lab.bench.moving:serve", "The block period during a move, against before."),
+    "prices": Entry("worldline.lab.bench.prices:prices", "What each step costs a GiB, and the pauses that follow."),
     "decisions": Entry("worldline.lab.bench.decisions:decisions", "Admission decisions a second, the calendar full."),
     "peers": Entry("worldline.lab.bench.peers:peers", "A verified transfer against engines that verify nothing."),
     "wire": Entry("worldline.lab.bench.wire:wire", "A verified transfer over tcp, against an unverified one."),

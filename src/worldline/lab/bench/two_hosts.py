@@ -53,7 +53,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Pair:
-    """The session and its owner. Made by `pair`."""
+    """The session and its owner. Made by `two_hosts`."""
 
     peers: Mapping[str, Peer]
     clock: Clock
@@ -162,7 +162,7 @@ class Pair:
 
 
 @contextlib.asynccontextmanager
-async def pair(
+async def two_hosts(
     folder: Path, world: str, options: dict[str, OptionValue], clock: Clock, lanes: int = 1
 ) -> AsyncIterator[Pair]:
     """Starts both hosts and opens the session on the first; ends all of it."""
@@ -172,7 +172,7 @@ async def pair(
     children: list[subprocess.Popen[str]] = []
     try:
         for name in NAMES:
-            command = [sys.executable, "-m", "worldline.lab.bench.pair_host", str(folder), name, str(lanes)]
+            command = [sys.executable, "-m", "worldline.lab.bench.two_hosts_child", str(folder), name, str(lanes)]
             child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - nothing else runs yet
             children.append(child)
             assert child.stdout is not None, "it is a pipe"
@@ -191,3 +191,5 @@ async def pair(
         for child in children:
             child.terminate()
             child.wait()
+            if child.stdout is not None:
+                child.stdout.close()

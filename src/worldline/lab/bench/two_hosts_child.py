@@ -1,4 +1,4 @@
-"""One host of a bench's pair, as a process of its own: `python -m worldline.lab.bench.pair_host DIR NAME LANES`."""
+"""One host of a bench, as a process of its own: `python -m worldline.lab.bench.two_hosts_child DIR NAME LANES`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,231 @@
+"""`bench same-node`, `bench live` and `bench serve`: a session that plays, moved between two real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from threading import Thread
+from typing import TypeVar
+
+from worldline.errors import BadValue
+from worldline.lab.bench.frame import Cell, Finding, Peer, Trial
+from worldline.lab.bench.two_hosts import Moved, Pair, two_hosts
+from worldline.schema.receipt import Mode
+from worldline.worlds.protocol import OptionValue
+
+T = TypeVar("T")
+FILL_BLOCKS = 3
+"""Until the windows of the load world are full and roll."""
+SERIALISERS = ("torch", "safetensors", "pickle")
+TMPFS = Path("/dev/shm")
+
+
+class Stage:
+    """A pair whose loop runs beside the bench, so that the session plays on between the arms."""
+
+    def __init__(self, made: Pair, loop: asyncio.AbstractEventLoop) -> None:
+        self.pair = made
+        self._loop = loop
+
+    def do(self, work: Coroutine[object, object, T]) -> T:
+        """Runs `work` on the loop and waits for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def blocks(self, count: int) -> None:
+        self.do(self.pair.blocks(count))
+
+    def move(self, transport: str, mode: Mode) -> Moved:
+        """After at least one more block."""
+        self.blocks(1)
+        return self.do(self.pair.move(transport, mode))
+
+
+@contextlib.contextmanager
+def staged(trial: Trial, options: dict[str, OptionValue], folder: str = "pair") -> Iterator[Stage]:
+    """A pair with a load session whose windows are full."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="bench-pair")
+    thread.start()
+    context = two_hosts(trial.folder / folder, "load", options, trial.clock)
+    try:
+        stage = Stage(asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(), loop)
+        try:
+            stage.blocks(FILL_BLOCKS)
+            yield stage
+        finally:
+            stage.do(context.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def live(trial: Trial, *, transport: str = "shm", size: str = "1.67GB", period_ms: float = 1500.0) -> Finding:
+    """The pause of a session that plays, handed over, against one that is frozen and copied over the same memory.
+
+    Parameters
+    ----------
+    transport: str
+        Only `shm`.
+    size: str
+        Of the state, 0.777 of which a block rewrites.
+    period_ms: float
+        Of a block.
+    """
+    if transport != "shm":
+        raise BadValue("bench live compares ways over shared memory: --transport shm")
+    arms = {
+        "hand-over, read in the block's shadow": ("shm", Mode.PRECOPY),
+        "hand-over, frozen": ("shm", Mode.FREEZE),
+        "freeze by copy": ("shm-copy", Mode.FREEZE),
+        "tcp pre-copy": ("tcp", Mode.PRECOPY),
+        "tcp freeze": ("tcp", Mode.FREEZE),
+    }
+    parts: dict[str, list[Moved]] = {name: [] for name in arms}
+
+    def pause(name: str, stage: Stage) -> Callable[[], float]:
+        def run() -> float:
+            moved = stage.move(*arms[name])
+            parts[name].append(moved)
+            return moved.pause_s
+
+        return run
+
+    with staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}) as stage:
+        samples = trial.interleave({name: pause(name, stage) for name in arms}, "s")
+    first, frozen, copied, precopy, freeze = arms
+    rows: tuple[Mapping[str, Cell], ...] = tuple(
+        {
+            "way": name,
+            "pause ms": round(1e3 * median(each.pause_s for each in found), 1),
+            "to the seal ms": round(1e3 * median(each.sealed_s for each in found), 1),
+            "to the proof ms": round(1e3 * median(each.proven_s for each in found), 1),
+            "fence ms": round(1e3 * median(each.fence_s for each in found), 1),
+        }
+        for name, found in parts.items()
+    )
+    peers = (
+        Peer("hand-over, frozen / in the shadow", samples.ratio(frozen, first)),
+        Peer("tcp freeze / tcp pre-copy", samples.ratio(freeze, precopy)),
+    )
+    return Finding(samples.ratio(copied, first), "pause: freeze by copy / hand-over", samples, peers, rows)
+
+
+def same_node(trial: Trial, *, size: str = "1.67GB", period_ms: float = 1500.0) -> Finding:
+    """A verified move between two processes against torch.save and torch.load of the same state over tmpfs.
+
+    Three figures: a block was made since the last digest and hashing it is timed; it is hashed in the block's shadow,
+    as far as it was announced; the whole attempt, nothing mapped and nothing read before. The first is the ratio.
+
+    Parameters
+    ----------
+    size: str
+        Of the state.
+    period_ms: float
+        Of a block.
+    """
+    with (
+        staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}) as stage,
+        _Serialisers(size) as files,
+    ):
+        cold: list[float] = []
+
+        def timed() -> float:
+            moved = stage.move("shm", Mode.FREEZE)
+            cold.append(moved.ended_at_s - moved.began_at_s)
+            return moved.pause_s
+
+        def shadow() -> float:
+            return stage.move("shm", Mode.PRECOPY).pause_s
+
+        arms: dict[str, Callable[[], float]] = {"hashing timed": timed, "hashing in the shadow": shadow}
+        arms |= {kind: lambda kind=kind: files.there_and_back(kind) for kind in SERIALISERS}  # type: ignore[misc]
+        samples = trial.interleave(arms, "s")
+    saved = samples.medians["torch"]
+    figures = {
+        "hashing timed": samples.ratio("torch", "hashing timed"),
+        "hashing in the shadow": samples.ratio("torch", "hashing in the shadow"),
+        "cold, the whole attempt": saved / median(cold),
+    }
+    peers = tuple(Peer(kind, samples.ratio(kind, "hashing timed")) for kind in SERIALISERS)
+    rows: tuple[Mapping[str, Cell], ...] = tuple(
+        {"figure": name, "torch.save + torch.load over it": ratio} for name, ratio in figures.items()
+    )
+    return Finding(figures["hashing timed"], "torch.save + torch.load / verified move", samples, peers, rows)
+
+
+def serve(trial: Trial, *, size: str = "400MB", period_ms: float = 1000.0, moves: int = 2) -> Finding:
+    """The block period while a session moves over tcp by pre-copy, against the period before.
+
+    Parameters
+    ----------
+    size: str
+        Of the state.
+    period_ms: float
+        What a block takes at least.
+    moves: int
+        A round's figure is the mean period over so many moves, the pause left out.
+    """
+    with staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}) as stage:
+        blocks = stage.pair.block_at_s
+
+        def before() -> float:
+            first = len(blocks)
+            stage.blocks(4)
+            return (blocks[-1] - blocks[first]) / (len(blocks) - 1 - first)
+
+        def during() -> float:
+            periods: list[float] = []
+            for _ in range(moves):
+                first = len(blocks) - 1
+                moved = stage.move("tcp", Mode.PRECOPY)
+                seen = [at for at in blocks[first:] if at <= moved.ended_at_s - moved.pause_s]
+                periods += [after - at for at, after in pairwise(seen)]
+            return sum(periods) / len(periods)
+
+        samples = trial.interleave({"before": before, "during": during}, "s")
+    note = "a link is paced by who grants its rate; this one takes what the loopback gives, which disturbs more"
+    return Finding(samples.ratio("before", "during"), "block period before / during a move", samples, notes=(note,))
+
+
+class _Serialisers:
+    """Two processes and a file between them on tmpfs."""
+
+    def __init__(self, size: str) -> None:
+        self._size = size
+        self._file = TMPFS / f"worldline-bench-{id(self):x}"
+        self._children: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> _Serialisers:
+        command = [sys.executable, "-m", "worldline.lab.bench.serialisers", self._size, str(self._file)]
+        for _ in range(2):
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._children.append(child)
+            assert child.stdout is not None, "it is a pipe"
+            child.stdout.readline()
+        return self
+
+    def there_and_back(self, kind: str) -> float:
+        """Seconds of saving in one process and loading in the other."""
+        spent_s = 0.0
+        for child, verb in zip(self._children, ("save", "load"), strict=True):
+            assert child.stdin is not None and child.stdout is not None, "they are pipes"
+            child.stdin.write(f"{verb} {kind}\n")
+            child.stdin.flush()
+            spent_s += float(child.stdout.readline())
+        return spent_s
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.terminate()
+            child.wait()
+            for stream in (child.stdin, child.stdout):
+                if stream is not None:
+                    stream.close()
+        self._file.unlink(missing_ok=True)
