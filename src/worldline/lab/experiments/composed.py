@@ -52,12 +52,12 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     trial: Trial,
     *,
     moves: int = 48,
-    seconds: float = 240.0,
+    seconds: float = 330.0,
     sessions: int = 12,
     hosts_each: int = 3,
     state: str = "70MB",
     rate: str = "800Mbit",
-    period_ms: float = 500.0,
+    period_ms: float = 1000.0,
     seed: int = 1,
 ) -> Composed:
     """Runs serving, moves, admission, lanes, codec, incast control and consolidation together, on two providers' hosts.
@@ -93,7 +93,13 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     with ExitStack() as stack:
         fabric = stack.enter_context(Fabric(list(layout.provider), layout.link_bytes_per_s))
         plan = fabric.place(
-            FleetPlan(hosts=tuple(layout.provider), run_dir=run_dir, memory_bytes=layout.memory_bytes, restarts=False)
+            FleetPlan(
+                hosts=tuple(layout.provider),
+                run_dir=run_dir,
+                memory_bytes=layout.memory_bytes,
+                port_bytes_per_s=layout.link_bytes_per_s,
+                restarts=False,
+            )
         )
         fleet = stack.enter_context(Fleet.start(plan))
         trial.say(f"{len(plan.hosts)} hosts are up")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from worldline.lab.bench.table import Entry
 
 EXPERIMENTS: dict[str, Entry] = {
+    "stall": Entry("worldline.lab.experiments.stall:STALL", "Checks inline, against lanes: what is left of the line?"),
+    "incast": Entry(
+        "worldline.lab.experiments.incast:INCAST", "Many senders into one port: at once, against a token each."
+    ),
     "composed": Entry(
         "worldline.lab.experiments.composed:COMPOSED", "Everything at once on two providers' hosts: is anything lost?"
     ),
