@@ -27,6 +27,7 @@ from worldline.capacity import (
     gate,
     occupancy,
     pipeline,
+    planner,
     precopy,
     prewarm,
     priorities,
@@ -135,6 +136,7 @@ NUMBERS: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
     (lambda b: coding.coded_bytes_per_s(b, a_coding), (1.0,)),
     (lambda b, n, s: coding.gain(b, n, s, a_coding), (1.0, 9, 2)),
     (lambda b, n, s: coding.best_codec(b, n, s, {"x": a_coding}), (1.0, 9, 2)),
+    (lambda m, r, d, a: planner.Situation(demand, fabric, m, r, d, 1.0, a), (0.5, 2.0, 3.0, 1)),
     (prewarm.warm_buffer, (20, 60.0, 0.1, 0.01)),
     (prewarm.prewarm_break_even_per_s, (1.0, 5.0, 2.0)),
     (reclaim.Mix, (20, 0.2, 0.4, 60.0)),
@@ -197,6 +199,8 @@ WRONG: tuple[Callable[[], object], ...] = (
     lambda: precopy.replay(1e300, 1e-300, 2.0),
     lambda: gate.codec_helps(1.0, fabric, fabric),
     lambda: gate.lane_fan_in(1e-320, 0.0, 1e10, 1e10, 0.0),
+    lambda: planner.Situation(demand, fabric, memory_free_bytes=-1.0),
+    lambda: planner.Situation(demand, fabric, memory_free_bytes=math.nan),
     lambda: prewarm.warm_buffer(100, 1e-308, 1e308, 0.1),
     lambda: tasks.Task(1, 0, 4),
     lambda: priorities.responses([tasks.Task(Fraction(1, 2), 4, 4)], tasks.Time.WHOLE),
@@ -248,7 +252,7 @@ def test_every_public_function_and_type_with_rules_is_in_these_tables() -> None:
     exempt = {
         # take only what was checked before
         "stationary", "present_pmf", "throughput_per_s", "response_s", "judge", "by_deadline", "late", "load",
-        "jobs_within", "jobs_before", "check",
+        "jobs_within", "jobs_before", "check", "plan", "predict", "explain", "first_fit", "first_span",
         # are the file format's, and tested there
         "read_cases", "run_case", "difference", "as_json", "parse_or_nothing",
     }  # fmt: skip
