@@ -1,10 +1,19 @@
 """Hosts emptied, packed and given back, with real processes: who plays plays on, and loses nothing."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from worldline.errors import BadValue, HostCordoned, NoCapacity, OperationInProgress, UnknownOperation, UnknownWorld
+from worldline.errors import (
+    BadValue,
+    HostCordoned,
+    IncastRefused,
+    NoCapacity,
+    OperationInProgress,
+    UnknownOperation,
+    UnknownWorld,
+)
 from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan
 from worldline.schema.contract import Contract
@@ -191,3 +200,27 @@ def test_prewarmed_slots_hold_memory_are_taken_and_given_back(client):
         client.prewarm("b", "load", slots=2, options={"bytes": "60MB"})
     with pytest.raises(UnknownWorld):
         client.prewarm("b", "no-such-world")
+
+
+def test_an_operation_waits_for_its_turn_at_a_port_that_is_promised_to_others():
+    plan = FleetPlan(hosts=("a", "b"), faults=True, worlds=(TINY,), memory_bytes=64 << 20, port_bytes_per_s=40_000.0)
+    with Fleet.start(plan) as started, Client(started.url) as client:
+        sessions = played(client, 4, contract=Contract(pause_bound_s=3.0, completion_deadline_s=3.0))
+        done = ended(client, client.operate("drain", "a", at_once=4).id)
+        assert (done.outcome, {step.state for step in done.steps}) == ("done", {"done"})
+        assert {session.describe().host for session in sessions} == {"b"}
+        client.uncordon("a")
+        with pytest.raises(IncastRefused) as refused:
+            crowd(client, sessions)
+        assert refused.value.facts["earliest_in_s"] > 0
+
+
+def crowd(client, sessions):
+    """All at once, as nobody who waits for turns would."""
+
+    def go(session):
+        with Client(client.url) as own:
+            own.session(session.id).move("a")
+
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        list(pool.map(go, sessions))

@@ -39,6 +39,10 @@ from worldline.schema.receipt import Mode
 PASSES_MAX = 3
 """Of one emptying: what was refused is planned anew."""
 PASS_PAUSE_S = 1.0
+EARLIEST = "earliest_in_s"
+"""The fact of a refusal for want of a port's time."""
+ROOM_WAIT_S = 60.0
+ROOM_PAUSE_S = 0.05
 RECONNECT_WAIT_S = 10.0
 RECONNECT_POLL_S = 0.1
 KEPT_MAX = 64
@@ -277,11 +281,30 @@ class Operations:
             await self._note(operation, index, "running", None)
             step = self._known[operation].steps[index]
             try:
-                sentence, pause_s = await self._do(self._known[operation].request, step)
+                sentence, pause_s = await self._do_when_there_is_room(operation, step)
             except WorldlineError as error:
                 await self._note(operation, index, "refused", f"{error.code}: {error.sentence}")
             else:
                 await self._note(operation, index, "done", sentence, pause_s)
+
+    async def _do_when_there_is_room(self, operation: str, step: OperationStep) -> tuple[str | None, float | None]:
+        """As `_do`; a refusal that says when there will be room is waited for, and asked again."""
+        waited_s = 0.0
+        while True:
+            try:
+                return await self._do(self._known[operation].request, step)
+            except Refused as error:
+                wait_s = error.facts.get(EARLIEST)
+                if not isinstance(wait_s, int | float) or waited_s + wait_s > ROOM_WAIT_S:
+                    raise
+                pause_s = max(float(wait_s), ROOM_PAUSE_S)
+                waited_s += pause_s
+                try:
+                    async with asyncio.timeout(pause_s):
+                        await self._cancelled[operation].wait()
+                except TimeoutError:
+                    continue
+                raise
 
     async def _do(self, request: OperationRequest, step: OperationStep) -> tuple[str | None, float | None]:
         """A sentence where it went another way than planned, and the pause. Raises why it was refused."""
@@ -296,7 +319,7 @@ class Operations:
             )
             raise_refusal(move)
         except (Refused, Unavailable) as error:
-            if request.kind is not Kind.EVACUATE and not request.park:
+            if (request.kind is not Kind.EVACUATE and not request.park) or error.facts.get(EARLIEST) is not None:
                 raise
             return await self._through_image(step, error), None
         return None, None if move.receipt is None else move.receipt.pause_s
