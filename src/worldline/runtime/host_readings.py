@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from worldline.errors import LaneFull
 from worldline.migration.leaves import Leaves
@@ -21,7 +21,7 @@ from worldline.schema.inventory import Append, Once, Ring, Roll, Static
 from worldline.schema.layout import Extent, Manifest, Segment, View, leaves_of
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.row_grid import found_by_content
-from worldline.snapshot.watch import Watch
+from worldline.snapshot.watch import Watch, whole_pages
 from worldline.verify.digests import leaf_digests
 from worldline.verify.lanes import Lanes, batches
 
@@ -35,6 +35,8 @@ class _Reading:
 
     extents: tuple[Extent, ...]
     futures: tuple[Future[list[bytes]], ...]
+    forgotten: set[Extent] = field(default_factory=set)
+    """Armed anew since: what is read of them counts for nothing."""
 
 
 class Readings:
@@ -80,6 +82,7 @@ class Readings:
             self._known = {}
         else:
             self.forget_written(self._watch.written())
+            self._known = {extent: self._known[extent] for extent in leaves.extents if extent in self._known}
         return tuple(self._known.get(extent) for extent in leaves.extents)
 
     def forget_written(self, written: Iterable[Extent]) -> None:
@@ -157,12 +160,23 @@ class Readings:
         """Arms, then reads on the lanes; where they are full nothing is read, and the boundary will."""
         if self._watch is None or self._lanes is None or not extents:
             return
+        for extent in extents:
+            self._forget_neighbours(extent)
         self._watch.arm(extents)
         try:
             futures = self._lanes.submit(self._arena, extents)
         except LaneFull:
             return
         self._under_way.append(_Reading(tuple(extents), tuple(futures)))
+
+    def _forget_neighbours(self, extent: Extent) -> None:
+        """Arming a page anew hides that it was written, so what was read of it before is forgotten."""
+        assert self._leaves is not None, "leaves are armed after a boundary"
+        for index in self._leaves.touched(whole_pages(extent)):
+            neighbour = self._leaves.extents[index]
+            self._known.pop(neighbour, None)
+            for reading in self._under_way:
+                reading.forgotten.add(neighbour)
 
     def settle(self) -> None:
         """Returns when no lane reads for this session any more; what they have not begun is read here."""
@@ -171,7 +185,8 @@ class Readings:
             jobs = zip(batches(reading.extents), reading.futures, strict=True)
             for batch, future in reversed(list(jobs)):
                 digests = leaf_digests(self._arena, batch) if future.cancel() else future.result()
-                self._known.update(zip(batch, digests, strict=True))
+                pairs = zip(batch, digests, strict=True)
+                self._known.update(pair for pair in pairs if pair[0] not in reading.forgotten)
 
     def _read_all(self, extents: Sequence[Extent]) -> list[bytes]:
         if self._lanes is None:

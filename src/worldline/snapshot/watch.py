@@ -148,12 +148,18 @@ def private_pages(address: int, nbytes: int) -> list[Extent] | None:
     return [Extent(start - address, end - start) for start, end in found]
 
 
+def whole_pages(extent: Extent) -> Extent:
+    """The pages of which `extent` has a byte."""
+    start = extent.offset // mmap.PAGESIZE * mmap.PAGESIZE
+    return Extent(start, -(-(extent.offset + extent.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE - start)
+
+
 def _pages(extents: Iterable[Extent]) -> list[tuple[int, int]]:
     """Whole pages over the extents, adjacent ones joined: start and size."""
     joined: list[tuple[int, int]] = []
     for extent in sorted(extents, key=lambda extent: extent.offset):
-        start = extent.offset // mmap.PAGESIZE * mmap.PAGESIZE
-        end = -(-(extent.offset + extent.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        pages = whole_pages(extent)
+        start, end = pages.offset, pages.offset + pages.nbytes
         if joined and start <= joined[-1][0] + joined[-1][1]:
             first = joined[-1][0]
             joined[-1] = (first, max(end, first + joined[-1][1]) - first)

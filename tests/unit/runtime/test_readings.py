@@ -1,11 +1,15 @@
 """What is not read again at a boundary is what it is taken to be, whatever the world declares or announces."""
 
+import threading
+
 import pytest
 
 from worldline.clock import SystemClock
 from worldline.runtime.host_engine import Engine, Read, Wish
+from worldline.runtime.host_readings import Readings
 from worldline.schema.inventory import Kind, Rule, Static
-from worldline.snapshot.arena import Arena
+from worldline.schema.layout import LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment
+from worldline.snapshot.arena import PAGE_BYTES, Arena
 from worldline.snapshot.memory import arena_capacity
 from worldline.verify.lanes import Lanes
 from worldline.worlds.load import LoadWorld
@@ -88,6 +92,33 @@ def test_a_world_that_lies_about_its_writes_is_not_believed(lanes, lies):
     engine.close()
 
 
+class Unreadable:
+    """Memory that whoever reads it waits for."""
+
+    def __init__(self):
+        self.come = threading.Event()
+
+    def bytes_at(self, extent):
+        self.come.wait()
+        return memoryview(bytes(extent.nbytes))
+
+
+def test_what_was_read_before_is_forgotten_where_the_lanes_have_no_room_for_what_is_announced():
+    lanes, unreadable = Lanes(1, jobs_max=1), Unreadable()
+    engine = opened(lanes, declares_all_static)
+    first = engine.survey(Wish(Read.NOTHING, withdraw=False))
+    engine.keep_quiet(first.manifest)
+    while lanes.queued_bytes:
+        pass
+    lanes.submit(unreadable, [Extent(0, 1)])
+    engine.step(1, 1, witness=False)
+    unreadable.come.set()
+    survey = engine.finish(engine.survey(COMPARE))
+    assert survey.digests == engine.cut().digests
+    engine.close()
+    lanes.close()
+
+
 def test_a_write_after_the_frozen_survey_changes_nothing_and_a_thaw_brings_the_memory_back(lanes):
     engine = opened(lanes)
     engine.step(1, 1, witness=False)
@@ -98,3 +129,22 @@ def test_a_write_after_the_frozen_survey_changes_nothing_and_a_thaw_brings_the_m
     engine.arena.give_back()
     assert engine.cut().root == cut.root
     engine.close()
+
+
+def test_a_leaf_that_shares_a_page_with_an_announced_one_is_not_taken_to_be_unwritten(lanes):
+    half = PAGE_BYTES // 2
+    segments = tuple(Segment(name, half, Kind.CACHE, Static()) for name in "ab")
+    places = tuple(Placement(offset, half, resident=True) for offset in (0, half))
+    manifest = Manifest(Layout(segments, (), LEAF_BYTES_MIN), places, block=1)
+    with Arena.create(PAGE_BYTES, "neighbours") as arena:
+        readings = Readings(arena, lanes)
+        if not readings.watch():
+            pytest.skip("this system has no asynchronous write protection (Linux 6.7)")
+        readings.take(manifest)
+        readings.keep_quiet(manifest)
+        readings.settle()
+        arena.bytes_at(Extent(0, 1))[0] = 1
+        readings.announce(Extent(half, half))
+        readings.settle()
+        first, second = readings.take(manifest)
+        assert first is None and second is not None
