@@ -69,3 +69,12 @@ class _Forgetful:
             self._count += 1
             if self._count not in self._lost:
                 return got
+
+
+def test_returns_hot_and_at_first_touch_are_measured_and_cold_ones_kept_apart(tmp_path):
+    assert main(["experiment", "prewarm", "--rounds", "5", "--state", "20MB", "--out", str(tmp_path)]) == 0
+    found = results(tmp_path, "prewarm")
+    assert all(found["times"][each] > 0 for each in ("hot", "first_touch", "cold_reopen", "keeping"))
+    rates = [each["reactivations_per_hour"] for each in found["thresholds"]]
+    assert rates == sorted(rates, reverse=True)
+    assert "Not exact" in (tmp_path / "report.md").read_text()

@@ -23,7 +23,7 @@ from random import Random
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.experiments.composed_found import Composed, found
-from worldline.lab.experiments.composed_operators import CONTRACT, SMALL_WORLD, WORLD, Giving, Layout, Requests
+from worldline.lab.experiments.composed_operators import SMALL_WORLD, WORLD, Giving, Layout, Requests
 from worldline.lab.experiments.composed_report import report, text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.players import AWAY_MEDIAN_S, Habit, Player, bursts
@@ -56,8 +56,8 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     sessions: int = 12,
     hosts_each: int = 3,
     state: str = "70MB",
-    rate: str = "800Mbit",
-    period_ms: float = 1000.0,
+    rate: str = "200Mbit",
+    period_ms: float = 3000.0,
     seed: int = 1,
 ) -> Composed:
     """Runs serving, moves, admission, lanes, codec, incast control and consolidation together, on two providers' hosts.
@@ -120,7 +120,7 @@ class _Scene:
         self._clock: Clock = SystemClock()
         self._chance = Random(layout.seed)
         self._players: dict[str, Player] = {}
-        self._requests = Requests(layout, fleet.url, self._players)
+        self._requests = Requests(layout, fleet.url, self._players, self._clock)
         self._giving = Giving(fleet.url, self._clock)
 
     def run(self) -> Composed:
@@ -189,7 +189,9 @@ class _Scene:
     def _arrive(self, client: Client, world: str) -> None:
         options = self._layout.options if world == WORLD else {}
         seed = len(self._players) + 1
-        session = client.open(world, seed=seed, options=options, contract=CONTRACT).describe()
+        session = client.open(
+            world, seed=seed, options=options, contract=self._layout.contract_of(len(self._players))
+        ).describe()
         habit = Habit(plays_s=30.0, thinks_s=0.5, away_median_s=AWAY_MEDIAN_S / AWAY_SHORTENED)
         chance = Random(self._chance.random())
         player = Player(self._fleet.url, session.id, max(1, len(session.actions)), habit, chance, self._clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,7 +19,7 @@ from worldline.schema.receipt import Mode
 
 REAL_STATE_BYTES, REAL_LINK_BYTES_PER_S, REAL_DIRTY_BYTES_PER_S = 1.67e9, 12.5e9, 0.93e9
 """The paper's session and link: what the projections are of."""
-REAL_CONTRACT = Contract.horizon(0.4)
+REAL_CONTRACT = Contract(pause_bound_s=0.4, completion_deadline_s=2.0)
 _PROMISED = {DeadlineMissed.code, TimedOut.code, BandwidthShort.code}
 """An admitted move that ends with one of these was promised a time that was not kept."""
 
@@ -97,10 +97,28 @@ class Composed:
     link_bytes_per_s: float
     dilation: float
     """Times stretch by this against a link of 12.5 GB/s, bytes being equal."""
+    stretch: float
+    """Times stretch by this against the paper's session of 1.67 GB on that link: so does the contract."""
     block_ms: float
     seconds: float
     """Of play."""
     listed: list[Counted]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was turned down, at arrival or later. Wall times."""
+
+    session: str
+    code: str
+    asked_at_s: float
+    told_at_s: float
+
+    def was_admitted(self, moves: Iterable[Move]) -> bool:
+        """Whether the journal has a move of it: it was given up on the way."""
+        return any(
+            move.session == self.session and self.asked_at_s <= move.started_at_s <= self.told_at_s for move in moves
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +129,7 @@ class Side:
     contract: Contract
     wanted: int
     state_bytes_min: int
-    refusals: Mapping[str, int]
+    refusals: Sequence[Refusal]
     hosts_emptied: int
     host_s_given_back: float
     seconds: float
@@ -120,6 +138,7 @@ class Side:
     dropped_packets: int
     link_bytes_per_s: float
     dilation: float
+    stretch: float
     block_ms: float
 
 
@@ -160,6 +179,7 @@ def found(
     origin_s = done[0].started_at_s if done else 0.0
     listed = [_counted(move, seen[move.session], verdicts[move.session], side, origin_s) for move in done]
     unfinished = Counter(move.error.code if move.error else str(move.outcome) for move in carried if move not in done)
+    refusals = Counter(each.code for each in side.refusals if not each.was_admitted(carried))
     broken = sum(count for code, count in unfinished.items() if code in _PROMISED)
     pauses, durations = [each.pause_ms for each in listed], [each.duration_s for each in listed]
     moved_bytes = sum(each.bytes_moved for each in listed)
@@ -179,12 +199,12 @@ def found(
         identical=sum(each.counts and each.identical for each in listed),
         lost=lost_sessions + sum(lost_blocks(each) for each in seen.values()),
         late=broken + sum(each.late for each in listed),
-        refused=sum(side.refusals.values()),
+        refused=sum(refusals.values()),
         hosts_emptied=side.hosts_emptied,
         wanted=side.wanted,
         moves_all=len(listed),
         identical_all=sum(each.identical for each in listed),
-        refusals=dict(side.refusals),
+        refusals=dict(refusals),
         unfinished=dict(unfinished),
         parks=sum(1 for move in moves if move.mode is Mode.PARK and move.outcome == "done"),
         resumes=sum(1 for move in moves if move.mode is Mode.RESUME and move.outcome == "done"),
@@ -211,6 +231,7 @@ def found(
         dropped_packets=side.dropped_packets,
         link_bytes_per_s=side.link_bytes_per_s,
         dilation=side.dilation,
+        stretch=side.stretch,
         block_ms=side.block_ms,
         seconds=side.seconds,
         listed=listed,

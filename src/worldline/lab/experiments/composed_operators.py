@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from threading import Condition, Event, Lock, Thread
 
 from worldline.clock import Clock
 from worldline.errors import WorldlineError
-from worldline.lab.experiments.composed_found import Side, counts
+from worldline.lab.experiments.composed_found import Refusal, Side, counts
 from worldline.lab.experiments.players import Player, bursts
 from worldline.lab.fabric import Dilation
 from worldline.runtime.messages import Host
@@ -23,11 +22,12 @@ from worldline.worlds.protocol import OptionValue
 STATE_BYTES_MIN = 64_000_000
 WORLD, SMALL_WORLD = "load", "reference"
 REAL_LINK_BYTES_PER_S = 12.5e9
-CONTRACT = Contract(pause_bound_s=2.5, completion_deadline_s=25.0)
-"""Times as they pass here; both stretch with the links."""
-AT_ONCE_MAX = 6
-"""Moves asked for at a time."""
-REQUEST_GAP_S = 1.0
+REAL_STATE_BYTES = 1.67e9
+PAUSE_BOUND_S, DEADLINE_S = 0.4, 2.0
+"""Of a session of 1.67 GB on a link of 12.5 GB/s; here both stretch as the time does that a state takes to cross."""
+HASTY_S = 1.0
+"""Both times of one session's contract: nothing here is fast enough for it, and each of its moves is to be refused."""
+REQUEST_GAP_S = 0.7
 """Between two requests, on average; they come in bursts."""
 SAMPLE_S = 0.5
 
@@ -48,6 +48,23 @@ class Layout:
     @property
     def provider(self) -> dict[str, str]:
         return {f"{name}{at + 1}": name for name in ("north", "south") for at in range(self.hosts_each)}
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long a state takes here to cross as the paper's does on its link."""
+        here_s = parse_bytes(self.state) / self.link_bytes_per_s
+        return here_s / (REAL_STATE_BYTES / REAL_LINK_BYTES_PER_S)
+
+    @property
+    def contract(self) -> Contract:
+        return Contract(
+            pause_bound_s=PAUSE_BOUND_S * self.stretch,
+            completion_deadline_s=DEADLINE_S * self.stretch,
+        )
+
+    def contract_of(self, number: int) -> Contract:
+        """Of the session that arrived as that one, from 0."""
+        return Contract(pause_bound_s=HASTY_S, completion_deadline_s=HASTY_S) if number == 1 else self.contract
 
     @property
     def options(self) -> dict[str, OptionValue]:
@@ -73,17 +90,19 @@ class Layout:
 class Requests:
     """A stream of requests in bursts: each wants a session that is being played on a host of the other provider."""
 
-    def __init__(self, layout: Layout, url: str, players: Mapping[str, Player]) -> None:
+    def __init__(self, layout: Layout, url: str, players: Mapping[str, Player], clock: Clock) -> None:
         self._layout = layout
+        self._clock = clock
         self._url = url
         self._players = players
         self._chance = Random(layout.seed + 1)
-        self._refusals: Counter[str] = Counter()
-        self._moving: set[str] = set()
+        self._refusals: list[Refusal] = []
+        self._moving: dict[str, tuple[str, str]] = {}
+        """By session: the two hosts that its move keeps busy."""
         self._lock = Lock()
         self._changed = Condition(self._lock)
         self._stop = Event()
-        self._pool = ThreadPoolExecutor(AT_ONCE_MAX, "request")
+        self._pool = ThreadPoolExecutor(layout.hosts_each, "request")
         self._thread = Thread(target=self._ask, name="requests")
         self.counted = 0
 
@@ -111,36 +130,42 @@ class Requests:
                     self._one(client)
 
     def _one(self, client: Client) -> None:
-        with self._lock:
-            free = [name for name, player in list(self._players.items()) if player.playing and name not in self._moving]
-            if not free or len(self._moving) >= AT_ONCE_MAX or self._stop.is_set():
-                return
-            session = self._chance.choice(sorted(free))
-            self._moving.add(session)
-        self._pool.submit(self._move, client, session)
+        """Asks for one move, between hosts that no other one asked for here keeps busy."""
+        free = [name for name, player in list(self._players.items()) if player.playing]
+        self._chance.shuffle(free)
+        open_hosts = self._open_hosts(client)
+        for session in free:
+            here = client.describe(session).host
+            with self._lock:
+                busy = {host for pair in self._moving.values() for host in pair}
+                across = [host for host in open_hosts if here and self._across(here, host) and host not in busy]
+                if session in self._moving or here is None or here in busy or not across or self._stop.is_set():
+                    continue
+                self._moving[session] = (here, across[0])
+            self._pool.submit(self._move, client, session, across[0])
+            return
 
-    def _move(self, client: Client, session: str) -> None:
+    def _move(self, client: Client, session: str, target: str) -> None:
+        asked_at_s = self._clock.wall_s()
         try:
-            target = self._target(client, session)
-            if target is not None:
-                move = client.session(session).move(target)
-                with self._lock:
-                    self.counted += counts(move, self._players[session].seen, self.side())
+            move = client.session(session).move(target)
+            with self._lock:
+                self.counted += counts(move, self._players[session].seen, self.side())
         except WorldlineError as error:
             with self._lock:
-                self._refusals[error.code] += 1
+                self._refusals.append(Refusal(session, error.code, asked_at_s, self._clock.wall_s()))
         finally:
             with self._changed:
-                self._moving.discard(session)
+                del self._moving[session]
                 self._changed.notify_all()
 
-    def _target(self, client: Client, session: str) -> str | None:
-        """The host of the other provider with most memory free; None where none is open."""
-        provider = self._layout.provider
-        here = client.describe(session).host
-        open_hosts = [host for host in client.hosts() if host.alive and host.cordon is None and host.facts is not None]
-        across = [host.id for host in sorted(open_hosts, key=_used) if here and provider[host.id] != provider[here]]
-        return across[0] if across else None
+    def _across(self, here: str, there: str) -> bool:
+        return self._layout.provider[here] != self._layout.provider[there]
+
+    def _open_hosts(self, client: Client) -> list[str]:
+        """With most memory free first."""
+        takes = [host for host in client.hosts() if host.alive and host.cordon is None and host.facts is not None]
+        return [host.id for host in sorted(takes, key=_used)]
 
     def side(
         self,
@@ -155,10 +180,10 @@ class Requests:
         layout = self._layout
         return Side(
             layout.provider,
-            CONTRACT,
+            layout.contract,
             layout.moves,
             STATE_BYTES_MIN,
-            dict(self._refusals),
+            tuple(self._refusals),
             hosts_emptied,
             host_s_given_back,
             seconds,
@@ -167,6 +192,7 @@ class Requests:
             dropped_packets,
             layout.link_bytes_per_s,
             Dilation(REAL_LINK_BYTES_PER_S, layout.link_bytes_per_s).factor,
+            layout.stretch,
             layout.period_ms,
         )
 

@@ -38,7 +38,7 @@ def text(results: Composed) -> str:
         f"hosts emptied {results.hosts_emptied}, {given}; {results.parks} parks, {results.resumes} resumes",
         f"pause median {median_ms}, bound {results.pause_bound_s * 1e3:.0f} ms",
         f"{results.blocks} blocks of {results.sessions} sessions in {results.seconds:.0f} s",
-        f"time dilation {results.dilation:.0f}: {dilated}",
+        f"time dilation {results.dilation:.0f}: {dilated}; {results.stretch:.1f} against a session of 1.67 GB there",
         *results.differences,
     ]
     return "\n".join(lines)
@@ -56,7 +56,10 @@ def _what() -> Section:
                 "{composed/hosts} hosts of two providers, processes in namespaces of their own with ports of "
                 "{composed/link_bytes_per_s} bytes/s; {composed/sessions} sessions, played for "
                 "{composed/seconds:.0f} s by simulated players who were away for {composed/away_share:.0%} of "
-                "it. Against links of 12.5 GB/s every time is {composed/dilation:.0f} times as long, bytes being equal."
+                "it. Against links of 12.5 GB/s every time is {composed/dilation:.0f} times as long, bytes being "
+                "equal; against a session of 1.67 GB on such a link, {composed/stretch:.1f} times. The contract is "
+                "that of a pause of 400 ms and a deadline of 2 s there: here {composed/pause_bound_s:.1f} s and "
+                "{composed/deadline_s:.0f} s."
             ),
             Words(
                 "A move counts if it crossed providers, carried 64 MB or more, and at least one block was asked for "

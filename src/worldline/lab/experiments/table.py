@@ -5,6 +5,13 @@ from __future__ import annotations
 from worldline.lab.bench.table import Entry
 
 EXPERIMENTS: dict[str, Entry] = {
+    "prewarm": Entry(
+        "worldline.lab.experiments.prewarm:PREWARM", "Returns hot, at first touch and cold; when a park pays."
+    ),
+    "reclaim": Entry(
+        "worldline.lab.experiments.reclaim:RECLAIM",
+        "Sessions a device can promise, and devices that can be given back.",
+    ),
     "stall": Entry("worldline.lab.experiments.stall:STALL", "Checks inline, against lanes: what is left of the line?"),
     "incast": Entry(
         "worldline.lab.experiments.incast:INCAST", "Many senders into one port: at once, against a token each."
