@@ -7,7 +7,7 @@ from worldline.errors import MissingExtra
 from worldline.testing.transports import TransportSuite
 from worldline.transport.certificates import make_certificates
 from worldline.transport.registry import SHIPPED, open_transport
-from worldline.transport.spread import Spreading
+from worldline.transport.spread_source import Spreading
 from worldline.transport.tcp import TcpTransport
 from worldline.transport.tls import TlsIdentity
 

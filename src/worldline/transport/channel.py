@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from worldline.errors import LinkCut, TimedOut
 from worldline.transport.deadline import Deadline
-from worldline.transport.tls import TlsSocket
+from worldline.transport.tls import AnySocket, TlsSocket
 
 POLL_S: Final = 0.2
 """How long a send may sleep before its deadline is looked at."""
@@ -30,7 +30,7 @@ Octets: TypeAlias = bytes | memoryview
 class Channel:
     """Takes the socket over. One thread may read and another one write."""
 
-    def __init__(self, sock: socket.socket | TlsSocket) -> None:
+    def __init__(self, sock: AnySocket) -> None:
         self._sock = sock
         self._ended = False
         sock.setblocking(True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import secrets
-import socket
 
 from worldline.errors import LinkCut, Unauthenticated
 from worldline.transport.protocol import KEY_BYTES
-from worldline.transport.tls import TlsSocket
+from worldline.transport.tls import AnySocket, TlsSocket
 from worldline.wire.handshake import (
     CHALLENGE_BYTES,
     GREETING_BYTES,
@@ -22,6 +22,8 @@ from worldline.wire.handshake import (
     prove,
 )
 
+_STREAM_LABEL = b"worldline stream 1\0"
+
 
 def check_key(key: bytes) -> bytes:
     """A key of the wrong length is a mistake of the caller, never a peer's."""
@@ -30,7 +32,12 @@ def check_key(key: bytes) -> bytes:
     return key
 
 
-async def prove_to_target(sock: socket.socket | TlsSocket, key: bytes) -> None:
+def stream_key(key: bytes, index: int) -> bytes:
+    """The key of stream `index`: who has it can do nothing but be that stream of this link."""
+    return hmac.digest(key, _STREAM_LABEL + index.to_bytes(4, "little"), "sha256")
+
+
+async def prove_to_target(sock: AnySocket, key: bytes) -> None:
     """Source side. On success both have proved the key. Raises `Unauthenticated` when the target has not, `LinkCut`."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     await _send(sock, build_greeting(nonce))
@@ -43,7 +50,7 @@ async def prove_to_target(sock: socket.socket | TlsSocket, key: bytes) -> None:
         raise LinkCut("the target took no link")
 
 
-async def admit_source(sock: socket.socket | TlsSocket, key: bytes) -> None:
+async def admit_source(sock: AnySocket, key: bytes) -> None:
     """Target side. Raises `Unauthenticated`, `Malformed`, `VersionUnknown`, `LinkCut`: a peer to turn away."""
     source_nonce = parse_greeting(await receive_exactly(sock, GREETING_BYTES))
     nonce = secrets.token_bytes(NONCE_BYTES)
@@ -54,7 +61,7 @@ async def admit_source(sock: socket.socket | TlsSocket, key: bytes) -> None:
     await _send(sock, VERDICT)
 
 
-async def receive_exactly(sock: socket.socket | TlsSocket, nbytes: int) -> bytes:
+async def receive_exactly(sock: AnySocket, nbytes: int) -> bytes:
     """`nbytes` and not one more, so that what follows is untouched. Raises `LinkCut` at the end of the stream."""
     loop = asyncio.get_running_loop()
     data = b""
@@ -67,7 +74,7 @@ async def receive_exactly(sock: socket.socket | TlsSocket, nbytes: int) -> bytes
     return data
 
 
-async def _send(sock: socket.socket | TlsSocket, data: bytes) -> None:
+async def _send(sock: AnySocket, data: bytes) -> None:
     if isinstance(sock, TlsSocket):
         await sock.send_all(data)
     else:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from worldline.errors import LinkCut, TimedOut, WorldlineError
 from worldline.transport.protocol import ArenaBytes
-from worldline.transport.tls import TlsSocket
+from worldline.transport.tls import AnySocket
 
 UNPROVED_MAX = 16
 """Connections that have not proved the key. One more turns away the oldest, so a crowd can't keep the source out."""
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Admitted:
     """A peer that proved the key, and the arena in which its bytes land."""
 
-    sock: socket.socket | TlsSocket
+    sock: AnySocket
     arena: ArenaBytes
     handed_over: bool
 

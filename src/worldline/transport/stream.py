@@ -23,7 +23,7 @@ from worldline.transport.deadline import Deadline
 from worldline.transport.inbox import Inbox
 from worldline.transport.protocol import CHUNK_BYTES, ArenaBytes, Landed, LinkEvent, RecordIn
 from worldline.transport.sender import Sender
-from worldline.transport.tls import TlsSocket
+from worldline.transport.tls import AnySocket
 from worldline.wire.framing import HEADER_BYTES, Frame, Numberer, Reader, RecordType, header_of
 from worldline.wire.records import Record, decode_frame
 
@@ -100,7 +100,7 @@ def check_landing(extent: Extent, capacity: int) -> None:
 class StreamLink:
     """See `Link`. Takes the socket over: connected, the key proved, nothing read beyond the proof."""
 
-    def __init__(self, sock: socket.socket | TlsSocket, arena: ArenaBytes, carrier: Carrier, name: str) -> None:
+    def __init__(self, sock: AnySocket, arena: ArenaBytes, carrier: Carrier, name: str) -> None:
         self._channel = Channel(sock)
         self._arena = arena
         self._carrier = carrier

@@ -19,13 +19,14 @@ from typing import Final, NamedTuple
 
 from worldline.errors import BadValue, LinkCut, TimedOut, Unauthenticated
 from worldline.transport.coding import AUTO, check_choice
-from worldline.transport.handshake import admit_source, check_key, prove_to_target
+from worldline.transport.handshake import admit_source, check_key, prove_to_target, stream_key
 from worldline.transport.private_network import check_private
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import BACKLOG, Admitted, SocketListener
-from worldline.transport.spread import ANSWER_S, AnySocket, ChunkSource, ChunkTarget, Door, Spreading, stream_key
+from worldline.transport.spread_source import ANSWER_S, ChunkSource, Spreading
+from worldline.transport.spread_target import ChunkTarget, Door
 from worldline.transport.stream import StreamLink
-from worldline.transport.tls import TlsIdentity
+from worldline.transport.tls import AnySocket, TlsIdentity
 
 LOOPBACK = "127.0.0.1"
 SOCKET_BUFFER_BYTES: Final = 512 * 1024

@@ -14,7 +14,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from worldline.errors import BadValue, LinkCut, Unauthenticated
 from worldline.transport.certificates import HOST_DOMAIN
@@ -142,6 +142,10 @@ class TlsSocket:
         poll = select.poll()
         poll.register(self._sock, wanted)
         return bool(poll.poll(timeout_ms))
+
+
+AnySocket: TypeAlias = socket.socket | TlsSocket
+"""A link runs over either."""
 
 
 def _context(protocol: int, folder: Path, host: str) -> ssl.SSLContext:

@@ -23,8 +23,8 @@ from worldline.testing.transports import (
     received,
     resources,
 )
-from worldline.transport.handshake import prove_to_target, receive_exactly
-from worldline.transport.spread import Spreading, stream_key
+from worldline.transport.handshake import prove_to_target, receive_exactly, stream_key
+from worldline.transport.spread_source import Spreading
 from worldline.transport.tcp import TcpTransport
 from worldline.wire.framing import HEADER_BYTES, Numberer, split_record
 from worldline.wire.records import decode_record, encode

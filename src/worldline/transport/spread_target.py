@@ -1,7 +1,7 @@
-"""The bytes of a tcp link: chunks on the link's own stream, and large ones spread over several streams.
+"""The target's side of a tcp link's bytes: chunks on the link's own stream, and large ones spread over several streams.
 
-The link's own stream keeps the order: it announces a spread, and is read on only when all of the spread landed. The
-pieces of a spread come over whatever other stream is free.
+The link's own stream keeps the order: it is read on only when all of a spread landed. The pieces of a spread come over
+whatever other stream is free.
 
 Invariants
   A piece is received only within the spread announced last, at a place of its own, once: nothing is written where
@@ -13,26 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import os
-import queue
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from worldline.clock import SystemClock
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError
 from worldline.schema.layout import Extent
 from worldline.transport.channel import Channel
-from worldline.transport.coding import AUTO, NONE, Coder, Decoder
-from worldline.transport.deadline import Deadline
+from worldline.transport.coding import Decoder
 from worldline.transport.protocol import ArenaBytes
 from worldline.transport.stream import Carrier, Tell, check_landing
-from worldline.transport.tls import TlsSocket
+from worldline.transport.tls import AnySocket
 from worldline.wire.encoded import Decodes, Encoded
-from worldline.wire.framing import HEADER_BYTES, Numberer, Reader
+from worldline.wire.framing import Reader
 from worldline.wire.records import Chunk, Record, decode_frame, encode
 from worldline.wire.spread import Doors, Piece, Spread, Streams
 
@@ -43,28 +38,6 @@ SLOW_LANDING_BYTES: Final = MIB
 SLOW_BYTES_PER_S: Final = 1e9
 DOOR_S: Final = 5.0
 """How long a target waits for a stream that it was asked to wait for."""
-ANSWER_S: Final = 2.0
-"""How long a source waits for the doors, and for a stream through one."""
-STREAM_LABEL: Final = b"worldline stream 1\0"
-
-AnySocket = socket.socket | TlsSocket
-
-
-@dataclass(frozen=True, slots=True)
-class Spreading:
-    """When a source uses more streams. A machine of one core has nothing to gain."""
-
-    streams: int = 2 if (os.cpu_count() or 1) > 1 else 0
-    """Beside the link's own; 0: never."""
-    open_bytes: int = 32 * MIB
-    """A post of less is not worth opening them."""
-    extent_bytes_min: int = 2 * MIB
-    """Smaller ones are chunks on the link's own stream."""
-    piece_bytes: int = MIB
-    link_bytes_per_s_min: float = 1e9
-    """One stream fills a near link that was measured slower."""
-    near: bool = False
-    """The round trip is short; a transport finds out."""
 
 
 class Door(Protocol):
@@ -76,169 +49,6 @@ class Door(Protocol):
     async def accept(self, deadline_s: float) -> AnySocket: ...
 
     async def close(self) -> None: ...
-
-
-def stream_key(key: bytes, index: int) -> bytes:
-    """The key of stream `index`: who has it can do nothing but be that stream of this link."""
-    return hmac.digest(key, STREAM_LABEL + index.to_bytes(4, "little"), "sha256")
-
-
-class ChunkSource(Carrier):
-    """Source side. `dial(port, index)` brings a stream that proved itself, or raises."""
-
-    is_target = False
-
-    def __init__(
-        self,
-        arena: ArenaBytes,
-        dial: Callable[[int, int], Awaitable[AnySocket]],
-        spreading: Spreading,
-        codec: str = AUTO,
-    ) -> None:
-        self._arena = arena
-        self._coder = Coder(arena, codec)
-        self._answered = asyncio.Event()
-        self._dial = dial
-        self._spreading = spreading
-        self._asked = False
-        self._closed = False
-        self._doors: asyncio.Future[tuple[int, ...]] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._streams: list[tuple[Channel, threading.Thread]] = []
-        self._rate_bytes_per_s: float | None = None
-        self._number = 0
-        self._deadline = Deadline(0.0)
-        self._work: queue.SimpleQueue[tuple[Spread, int] | None] = queue.SimpleQueue()
-        self._told = threading.Condition()
-        self._left = 0
-        self._error: WorldlineError | None = None
-
-    def attach(self, tell: Tell, on_broken: Callable[[WorldlineError], None]) -> None:
-        self._tell = tell
-
-    async def ready(self, extents: Sequence[Extent]) -> None:
-        if self._coder.choice not in {AUTO, NONE}:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ANSWER_S):
-                    await self._answered.wait()
-        wanted = self._spreading.streams
-        if self._asked or not wanted or sum(extent.nbytes for extent in extents) < self._spreading.open_bytes:
-            return
-        self._asked = True
-        self._doors = self._loop.create_future()
-        await self._tell(encode(Streams(wanted)))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_S):
-                ports = (await self._doors)[:wanted]
-                await asyncio.gather(*(self._open(port, index) for index, port in enumerate(ports)))
-        self.pace(self._rate_bytes_per_s)
-
-    async def _open(self, port: int, index: int) -> None:
-        with contextlib.suppress(WorldlineError):  # the link does without
-            sock = await self._dial(port, index)
-            if self._closed:
-                sock.close()
-                return
-            channel = Channel(sock)
-            thread = threading.Thread(target=self._serve, args=(channel,), name="tcp-source-stream", daemon=True)
-            self._streams.append((channel, thread))
-            thread.start()
-
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Iterator[tuple[bytes, memoryview | None]]:
-        self._deadline = deadline
-        return self._coder.records(extents, self._raw)
-
-    def _raw(self, extent: Extent) -> Iterator[tuple[bytes, memoryview | None]]:
-        if extent.nbytes < self._spreading.extent_bytes_min or not self._streams or not self._pays:
-            yield encode(Chunk(extent)), self._arena.bytes_at(extent)
-            return
-        spread = Spread(extent, self._number, self._spreading.piece_bytes)
-        self._number += 1
-        with self._told:
-            self._left += spread.piece_count
-        for index in range(spread.piece_count):
-            self._work.put((spread, index))
-        yield encode(spread), None
-
-    @property
-    def _pays(self) -> bool:
-        """Not where a rate is to be kept, nor on a near link that one stream fills: more would cost processor time."""
-        link = self._coder.link_bytes_per_s
-        slow = link is not None and link < self._spreading.link_bytes_per_s_min
-        return self._rate_bytes_per_s is None and not (self._spreading.near and slow)
-
-    def finish(self) -> None:
-        with self._told:
-            self._told.wait_for(lambda: self._left == 0 or self._error is not None)
-            if self._error is not None:
-                raise self._error
-
-    def landing(self, record: Record, receive_into: Callable[[memoryview], None]) -> Iterable[Extent]:
-        if isinstance(record, Decodes):
-            self._coder.allow(record.codecs)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(self._answered.set)
-            return ()
-        doors = self._doors
-        if not isinstance(record, Doors) or doors is None:
-            raise Malformed(f"{type(record).__name__} is not a record for this side of a tcp link")
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(lambda: None if doors.done() else doors.set_result(record.ports))
-        return ()
-
-    def crossed(self, extents: Sequence[Extent]) -> int:
-        saved, self._coder.saved_bytes = self._coder.saved_bytes, 0
-        return sum(extent.nbytes for extent in extents) - saved
-
-    def pace(self, rate_bytes_per_s: float | None) -> None:
-        self._rate_bytes_per_s = rate_bytes_per_s
-        for channel, _ in self._streams:
-            channel.pace(None if rate_bytes_per_s is None else rate_bytes_per_s / len(self._streams))
-
-    def shut(self, how: int) -> None:
-        if how != socket.SHUT_RD:  # nothing is ever read here
-            self._fail(LinkCut("the link is closed on this side"))
-        for channel, _ in self._streams:
-            channel.shut(how)
-
-    async def close(self) -> None:
-        self._closed = True
-        self._coder.close()
-        self._fail(LinkCut("the link was closed on this side"))
-        for channel, _ in self._streams:
-            channel.end()
-            self._work.put(None)
-        for channel, thread in self._streams:
-            thread.join()
-            channel.close()
-        self._streams.clear()
-
-    # ---- on a stream's thread
-
-    def _serve(self, channel: Channel) -> None:
-        numberer = Numberer()
-        try:
-            while (job := self._work.get()) is not None:
-                channel.send(self._octets(*job, numberer), self._deadline)
-                with self._told:
-                    self._left -= 1
-                    if self._left == 0:
-                        self._told.notify_all()
-        except WorldlineError as error:
-            self._fail(error)
-        except Exception as error:  # noqa: BLE001  the thread's root: the link ends, and its owner is told
-            self._fail(Internal(f"a stream of a link failed: {error!r}"))
-
-    def _octets(self, spread: Spread, index: int, numberer: Numberer) -> Iterator[bytes | memoryview]:
-        extent = spread.piece(index)
-        record = encode(Piece(spread.number, index, extent.nbytes))
-        yield numberer.stamp(record[:HEADER_BYTES]) + record[HEADER_BYTES:]
-        yield self._arena.bytes_at(extent)
-
-    def _fail(self, error: WorldlineError) -> None:
-        with self._told:
-            self._error = self._error or error
-            self._told.notify_all()
 
 
 class _Assembly:
