@@ -40,7 +40,7 @@ PAGE_BYTES = 4096
 SAMPLE_BYTES = 1024 * 1024
 
 
-def codec(trial: Trial, *, size: str = "384MB", rates: str = "1Gbit,5Gbit", tokens: int = 768) -> Finding:
+def codec(trial: Trial, *, bytes: str = "384MB", rates: str = "1Gbit,5Gbit", tokens: int = 768) -> Finding:  # noqa: A002 - the option's name
     """Sends keys and values of SmolLM2 in bfloat16, none of them zero, through shaped ports: raw, and as `auto` does.
 
     The ratio is goodput with the codec / goodput raw at the first rate. Needs the extras lm and zstd, and the right to
@@ -48,7 +48,7 @@ def codec(trial: Trial, *, size: str = "384MB", rates: str = "1Gbit,5Gbit", toke
 
     Parameters
     ----------
-    size: str
+    bytes: str
         To send each time; the cache's bytes again and again, each encoded anew.
     rates: str
         Of the ports, comma between.
@@ -58,7 +58,7 @@ def codec(trial: Trial, *, size: str = "384MB", rates: str = "1Gbit,5Gbit", toke
     wanted = [rate.strip() for rate in rates.split(",")]
     if not all(map(parse_rate, wanted)):
         raise BadValue("a port has a rate")
-    nbytes = parse_bytes(size) // LEAF_BYTES_MAX * LEAF_BYTES_MAX
+    nbytes = parse_bytes(bytes) // LEAF_BYTES_MAX * LEAF_BYTES_MAX
     if nbytes <= 0:
         raise BadValue(f"a run sends {LEAF_BYTES_MAX} bytes or more")
     trial.say("SmolLM2 reads a text")

@@ -19,17 +19,17 @@ WHEEL = "wheel, a call a leaf"
 LABELS = {LEAF_BYTES_MAX: "verify, 1 MiB leaves", LEAF_BYTES_MIN: "verify, 64 KiB leaves"}
 
 
-def digest(trial: Trial, *, size: str = "1.67GB") -> Finding:
+def digest(trial: Trial, *, bytes: str = "1.67GB") -> Finding:  # noqa: A002 - the option's name
     """Digests the leaves of an arena in one thread, as the lanes do, and reads the same arena as fast as it goes.
 
     Rates are by the thread's processor time. The ratio is the lower one of 1 MiB and of 64 KiB leaves.
 
     Parameters
     ----------
-    size: str
+    bytes: str
         Of the arena.
     """
-    nbytes = parse_bytes(size)
+    nbytes = parse_bytes(bytes)
     with Arena.create(nbytes, "bench") as arena:
         _fill(arena, nbytes)
         words = np.frombuffer(arena.bytes_at(Extent(0, nbytes // 8 * 8)), np.uint64)

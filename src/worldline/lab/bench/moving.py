@@ -29,9 +29,10 @@ TMPFS = Path("/dev/shm")
 class Stage:
     """A pair whose loop runs beside the bench, so that the session plays on between the arms."""
 
-    def __init__(self, made: Pair, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, made: Pair, loop: asyncio.AbstractEventLoop, say: Callable[[str], None]) -> None:
         self.pair = made
         self._loop = loop
+        self._say = say
 
     def do(self, work: Coroutine[object, object, T]) -> T:
         """Runs `work` on the loop and waits for it."""
@@ -43,7 +44,10 @@ class Stage:
     def move(self, transport: str, mode: Mode) -> Moved:
         """After at least one more block."""
         self.blocks(1)
-        return self.do(self.pair.move(transport, mode))
+        moved = self.do(self.pair.move(transport, mode))
+        took_s = moved.ended_at_s - moved.began_at_s
+        self._say(f"{transport}, {mode.value}: a pause of {1e3 * moved.pause_s:.0f} ms in a move of {took_s:.1f} s")
+        return moved
 
 
 @contextlib.contextmanager
@@ -52,9 +56,11 @@ def staged(trial: Trial, options: dict[str, OptionValue], folder: str = "pair") 
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="bench-pair")
     thread.start()
+    trial.say("starting two hosts")
     context = two_hosts(trial.folder / folder, "load", options, trial.clock)
     try:
-        stage = Stage(asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(), loop)
+        made = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result()
+        stage = Stage(made, loop, trial.say)
         try:
             stage.blocks(FILL_BLOCKS)
             yield stage
@@ -66,14 +72,14 @@ def staged(trial: Trial, options: dict[str, OptionValue], folder: str = "pair") 
         loop.close()
 
 
-def live(trial: Trial, *, transport: str = "shm", size: str = "1.67GB", period_ms: float = 1500.0) -> Finding:
+def live(trial: Trial, *, transport: str = "shm", bytes: str = "1.67GB", period_ms: float = 1500.0) -> Finding:  # noqa: A002 - the option's name
     """The pause of a session that plays, handed over, against one that is frozen and copied over the same memory.
 
     Parameters
     ----------
     transport: str
         Only `shm`.
-    size: str
+    bytes: str
         Of the state, 0.777 of which a block rewrites.
     period_ms: float
         Of a block.
@@ -97,7 +103,7 @@ def live(trial: Trial, *, transport: str = "shm", size: str = "1.67GB", period_m
 
         return run
 
-    with staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}) as stage:
+    with staged(trial, {"bytes": bytes, "vae": False, "block_period_ms": period_ms}) as stage:
         samples = trial.interleave({name: pause(name, stage) for name in arms}, "s")
     first, frozen, copied, precopy, freeze = arms
     rows: tuple[Mapping[str, Cell], ...] = tuple(
@@ -117,7 +123,7 @@ def live(trial: Trial, *, transport: str = "shm", size: str = "1.67GB", period_m
     return Finding(samples.ratio(copied, first), "pause: freeze by copy / hand-over", samples, peers, rows)
 
 
-def same_node(trial: Trial, *, size: str = "1.67GB", period_ms: float = 1500.0) -> Finding:
+def same_node(trial: Trial, *, bytes: str = "1.67GB", period_ms: float = 1500.0) -> Finding:  # noqa: A002 - the option's name
     """A verified move between two processes against torch.save and torch.load of the same state over tmpfs.
 
     Three figures: a block was made since the last digest and hashing it is timed; it is hashed in the block's shadow,
@@ -125,14 +131,14 @@ def same_node(trial: Trial, *, size: str = "1.67GB", period_ms: float = 1500.0) 
 
     Parameters
     ----------
-    size: str
+    bytes: str
         Of the state.
     period_ms: float
         Of a block.
     """
     with (
-        staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}) as stage,
-        _Serialisers(size) as files,
+        staged(trial, {"bytes": bytes, "vae": False, "block_period_ms": period_ms}) as stage,
+        _Serialisers(bytes) as files,
     ):
         cold: list[float] = []
 
@@ -160,19 +166,19 @@ def same_node(trial: Trial, *, size: str = "1.67GB", period_ms: float = 1500.0) 
     return Finding(figures["hashing timed"], "torch.save + torch.load / verified move", samples, peers, rows)
 
 
-def serve(trial: Trial, *, size: str = "400MB", period_ms: float = 1000.0, moves: int = 2) -> Finding:
+def serve(trial: Trial, *, bytes: str = "400MB", period_ms: float = 1000.0, moves: int = 2) -> Finding:  # noqa: A002 - the option's name
     """The block period while a session moves over tcp by pre-copy, against the period before.
 
     Parameters
     ----------
-    size: str
+    bytes: str
         Of the state.
     period_ms: float
         What a block takes at least.
     moves: int
         A round's figure is the mean period over so many moves, the pause left out.
     """
-    with staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}) as stage:
+    with staged(trial, {"bytes": bytes, "vae": False, "block_period_ms": period_ms}) as stage:
         blocks = stage.pair.block_at_s
 
         def before() -> float:

@@ -22,7 +22,7 @@ CPU_PORT_S = 1.0
 """A transfer on the port takes about that long."""
 
 
-def peers(trial: Trial, *, size: str = "1GiB", against: str = ",".join(PEERS), port: str = "2Gbit") -> Finding:
+def peers(trial: Trial, *, bytes: str = "1GiB", against: str = ",".join(PEERS), port: str = "2Gbit") -> Finding:  # noqa: A002 - the option's name
     """One pair of processes on loopback moves the same bytes with each engine in turn. Ours digests and compares.
 
     The ratio is ours over the fastest peer. Then, on a port of a fabric, the processor time of both processes: ours
@@ -31,7 +31,7 @@ def peers(trial: Trial, *, size: str = "1GiB", against: str = ",".join(PEERS), p
 
     Parameters
     ----------
-    size: str
+    bytes: str
         Of the state.
     against: str
         Peers: nixl, mooncake, gloo, zeromq.
@@ -42,7 +42,7 @@ def peers(trial: Trial, *, size: str = "1GiB", against: str = ",".join(PEERS), p
     unknown = sorted(set(names) - set(PEERS))
     if unknown or not names:
         raise BadValue(f"peers are {', '.join(PEERS)}, and not {', '.join(unknown) or 'none'}")
-    with Pair.start(parse_bytes(size)) as pair:
+    with Pair.start(parse_bytes(bytes)) as pair:
         missing = _open_all(pair, names)
         there = [name for name in names if name not in missing]
         samples = trial.interleave({name: _rate_of(pair, name) for name in (OURS, *there)}, "bytes/s")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worldline.clock import Clock
-from worldline.errors import HostGone, Internal
+from worldline.errors import HostGone, Internal, TimedOut
 from worldline.runtime import messages as wire
 from worldline.runtime import rpc
 from worldline.runtime.messages import Act, Attach, Block, HostFacts, SessionFacts, SessionSpec
@@ -29,7 +29,7 @@ from worldline.worlds.protocol import OptionValue
 
 NAMES = ("a", "b")
 CALL_S = 120.0
-START_S = 60.0
+START_S = 180.0
 AHEAD = 2
 """Actions that wait at the owner, so that the session never stands idle."""
 SESSION = "w"
@@ -90,17 +90,18 @@ class Pair:
         self._act()
         until = self.made + count
         while self.made < until:
-            self._came.clear()
-            async with asyncio.timeout(CALL_S):
-                await self._came.wait()
+            await self._one_block()
 
     async def still(self) -> None:
         """Returns when every action sent is applied; no other follows."""
         self.playing = False
         while self.made < self.sent:
-            self._came.clear()
-            async with asyncio.timeout(CALL_S):
-                await self._came.wait()
+            await self._one_block()
+
+    async def _one_block(self) -> None:
+        self._came.clear()
+        async with _within(CALL_S, "no block came"):
+            await self._came.wait()
 
     async def move(self, transport: str, mode: Mode) -> Moved:
         """To the other host. Raises what refuses it."""
@@ -126,9 +127,12 @@ class Pair:
         endpoint = await self.peers[target].call(order, wire.Endpoint, CALL_S)
         proof = asyncio.create_task(self.peers[target].call(wire.AwaitPrepared(move), Receipt, CALL_S))
         run = wire.RunSource(move, SESSION, self.epoch, mode, endpoint)
-        seal = await self.peers[source].call(run, wire.SourceSealed, CALL_S)
-        sealed_s = self.clock.monotonic_s() - seal.frozen_at_s
-        receipt = await proof
+        try:
+            seal = await self.peers[source].call(run, wire.SourceSealed, CALL_S)
+            sealed_s = self.clock.monotonic_s() - seal.frozen_at_s
+            receipt = await proof
+        finally:
+            proof.cancel()  # once it has answered, nothing
         proven_s = self.clock.monotonic_s() - seal.frozen_at_s
         if not receipt.source_root == receipt.target_root == seal.root:
             raise Internal("the roots differ")
@@ -162,6 +166,16 @@ class Pair:
 
 
 @contextlib.asynccontextmanager
+async def _within(seconds: float, what: str) -> AsyncIterator[None]:
+    """Raises `TimedOut` where the body takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TimedOut(f"{what} within {seconds:.0f} s: the machine is too busy for a bench") from None
+
+
+@contextlib.asynccontextmanager
 async def two_hosts(
     folder: Path, world: str, options: dict[str, OptionValue], clock: Clock, lanes: int = 1
 ) -> AsyncIterator[Pair]:
@@ -175,8 +189,9 @@ async def two_hosts(
             command = [sys.executable, "-m", "worldline.lab.bench.two_hosts_child", str(folder), name, str(lanes)]
             child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - nothing else runs yet
             children.append(child)
+        for name, child in zip(NAMES, children, strict=True):
             assert child.stdout is not None, "it is a pipe"
-            async with asyncio.timeout(START_S):
+            async with _within(START_S, f"host {name} did not start"):
                 await asyncio.to_thread(child.stdout.readline)
             gone = HostGone(f"host {name} is gone")
             peers[name] = await rpc.connect(host_socket(folder, name), NOTICES, made.on_notice, gone)

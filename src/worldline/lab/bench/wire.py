@@ -18,7 +18,7 @@ LINE_S = 1.0
 BARS = {"1Gbit": 0.98, "2Gbit": 0.98, "5Gbit": 0.95, UNSHAPED: 0.80}
 
 
-def wire(trial: Trial, *, rate: str = "1Gbit,2Gbit,5Gbit", size: str | None = None) -> Finding:
+def wire(trial: Trial, *, rate: str = "1Gbit,2Gbit,5Gbit", bytes: str | None = None) -> Finding:  # noqa: A002 - the option's name
     """Moves a state from one process to another over tcp: both sides digest every byte, and compare.
 
     On a port of a fabric the other arm is plain sockets that check nothing: the port's ceiling. With rate none, on
@@ -28,7 +28,7 @@ def wire(trial: Trial, *, rate: str = "1Gbit,2Gbit,5Gbit", size: str | None = No
     ----------
     rate: str
         Of the ports, one after another, like 1Gbit,2Gbit; none for loopback without a port.
-    size: str
+    bytes: str
         Of the state; by default what the port carries in a second, and 1 GiB without one.
     """
     rates = [word.strip() for word in rate.split(",") if word.strip()]
@@ -38,7 +38,7 @@ def wire(trial: Trial, *, rate: str = "1Gbit,2Gbit,5Gbit", size: str | None = No
     rows: list[Mapping[str, Cell]] = []
     ratios: list[float] = []
     for each in rates:
-        samples = _unshaped(trial, size) if each == UNSHAPED else _shaped(trial, each, size)
+        samples = _unshaped(trial, bytes) if each == UNSHAPED else _shaped(trial, each, bytes)
         verified, other = samples.arms
         ratio = samples.ratio(verified, other)
         ratios.append(ratio)

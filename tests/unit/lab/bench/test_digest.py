@@ -10,7 +10,7 @@ from worldline.lab.bench.frame import Run, measure
 
 
 def test_the_bench_reports_the_slower_leaf_size_and_the_kernel(tmp_path: Path) -> None:
-    result = measure("digest", digest, {"size": "3MB"}, Run(tmp_path, tmp_path / "run"))
+    result = measure("digest", digest, {"bytes": "3MB"}, Run(tmp_path, tmp_path / "run"))
     assert len(result.samples) == 4
     assert result.ratio == min(row["of a pure read"] for row in result.rows)
     assert result.notes[0].startswith(f"kernel {backend().name}")

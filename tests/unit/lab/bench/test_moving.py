@@ -14,15 +14,14 @@ from worldline.schema.receipt import Mode
 OPTIONS = {"scale": 0.005, "layers": 2, "horizon_frames": 12, "vae": False}
 
 
-def test_a_session_that_plays_is_moved_by_every_way_that_the_benches_compare(tmp_path):
+def test_a_session_that_plays_is_handed_over_and_copied_by_the_bench(tmp_path):
     with Telemetry(tmp_path / "record.jsonl", SystemClock()) as telemetry:
         trial = Trial(SystemClock(), tmp_path, 5, lambda _: None, telemetry)
         with staged(trial, OPTIONS) as stage:
-            for transport in ("shm", "shm-copy", "tcp"):
-                for mode in (Mode.PRECOPY, Mode.FREEZE):
-                    moved = stage.move(transport, mode)
-                    assert 0 < moved.sealed_s <= moved.proven_s <= moved.pause_s
-                    assert moved.receipt.source_root == moved.receipt.target_root
+            for transport, mode in (("shm", Mode.PRECOPY), ("shm-copy", Mode.FREEZE)):
+                moved = stage.move(transport, mode)
+                assert 0 < moved.sealed_s <= moved.proven_s <= moved.pause_s
+                assert moved.receipt.source_root == moved.receipt.target_root
             stage.blocks(1)
 
 

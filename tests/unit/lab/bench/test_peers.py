@@ -8,7 +8,7 @@ from worldline.lab.bench.peers import peers
 
 
 def test_a_peer_is_listed_with_its_ratio_or_named_with_what_to_install(tmp_path):
-    options = {"size": "4MB", "against": "zeromq", "port": "none"}
+    options = {"bytes": "4MB", "against": "zeromq", "port": "none"}
     try:
         result = measure("peers", peers, options, Run(tmp_path, tmp_path / "record.jsonl"))
     except MissingExtra as error:

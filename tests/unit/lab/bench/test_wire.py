@@ -11,7 +11,7 @@ from worldline.schema.layout import LEAF_BYTES_MAX
 
 
 def test_every_rate_has_a_row_and_both_arms(tmp_path):
-    options = {"rate": "none,200Mbit", "size": "2MB"}
+    options = {"rate": "none,200Mbit", "bytes": "2MB"}
     try:
         result = measure("wire", wire, options, Run(tmp_path, tmp_path / "record.jsonl"))
     except (Unsupported, MissingExtra) as error:
