@@ -41,6 +41,13 @@ def target_digest_and_installed_state() -> None:
     installed_state()
 
 
+def read_again() -> None:
+    """What the target read before the fence stays believed."""
+    from worldline.runtime import host_readings  # as above
+
+    host_readings.Readings.read_again = lambda self, proven: None
+
+
 def gateway_epoch() -> None:
     """The gateway shows whatever block comes next, of whichever epoch."""
     playback.Playback._counts = lambda self, event: True
@@ -104,6 +111,7 @@ MUTATIONS: dict[str, Callable[[], None]] = {
         compared_roots,
         installed_state,
         target_digest_and_installed_state,
+        read_again,
         gateway_epoch,
         image_flush,
         name_flush,

@@ -21,6 +21,8 @@ WATCHED_BY = {
     "[12-generator-consumed-planted]",
     "target-digest-and-installed-state": "scenarios/test_faults.py::"
     "test_a_transfer_that_reports_success_is_believed_by_its_bytes_alone[1-withheld-freeze-planted]",
+    "read-again": "unit/runtime/test_handed_over.py::"
+    "test_a_late_write_anywhere_in_what_was_read_early_ends_the_session_before_a_block_is_shown",
     "gateway-epoch": "unit/control/test_playback.py::test_a_block_beyond_the_cut_is_not_the_old_owners_to_show",
     "image-flush": "unit/verify/test_durable.py::"
     "test_an_image_is_flushed_before_it_gets_its_name_and_the_name_before_it_is_told",

@@ -94,12 +94,15 @@ class Ground:
         """Leaves that landed under this manifest."""
         self.waiting = 0
         """Leaves whose lane job has not ended."""
+        self.early: set[int] = set()
+        """Leaves that were read, or lent to a lane, under a manifest before this one, and not since."""
         if before is not None:
             self._carry(before)
 
     def _carry(self, before: Ground) -> None:
         if self.leaves is before.leaves:
             self.digests, self._tickets, self.waiting = before.digests, before._tickets, before.waiting
+            self.early = self._begun()
             return
         for index, extent in enumerate(self.leaves.extents):
             old = before.leaves.index_of(extent)
@@ -107,6 +110,11 @@ class Ground:
                 self.digests[index] = before.digests[old]
                 self._tickets[index] = before._tickets[old]
         self.waiting = sum(1 for ticket in self._tickets if ticket)
+        self.early = self._begun()
+
+    def _begun(self) -> set[int]:
+        pairs = zip(self.digests, self._tickets, strict=True)
+        return {index for index, (digest, ticket) in enumerate(pairs) if digest is not None or ticket}
 
     def land(self, extent: Extent) -> tuple[list[int], int]:
         """Takes back what was known of the leaves under `extent`.
@@ -129,6 +137,7 @@ class Ground:
     def forget(self, index: int) -> None:
         """Nothing is known of this leaf any more; the result of a lane job on its way will not count."""
         self.digests[index] = None
+        self.early.discard(index)
         if self._tickets[index]:
             self._tickets[index] = 0
             self.waiting -= 1

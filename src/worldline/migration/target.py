@@ -398,6 +398,7 @@ class TargetMachine:
             leaf_count=len(ground.leaves),
             bytes_landed=self._bytes_landed,
             rounds=self._round.number if self._round.ended else self._round.number - 1,
+            early=frozenset(ground.early),
         )
         return [*told, CloseLink(), proof]
 

@@ -217,6 +217,8 @@ class Prepared:
     leaf_count: int
     bytes_landed: int
     rounds: int
+    early: frozenset[int] = frozenset()
+    """Numbers of the leaves that were read before the source's last manifest, and so maybe before its fence."""
 
 
 @dataclass(frozen=True, slots=True)

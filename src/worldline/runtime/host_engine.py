@@ -8,8 +8,9 @@ must never capture it after that.
 from __future__ import annotations
 
 import ctypes
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -20,7 +21,7 @@ from worldline.clock import Clock
 from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
 from worldline.runtime.frames import Shown, show
 from worldline.runtime.host_handover import HandedOver
-from worldline.runtime.host_readings import Readings, without_written
+from worldline.runtime.host_readings import Readings, leaves_at_rest, without_written
 from worldline.schema.inventory import rules_under
 from worldline.schema.layout import Extent, Layout, Manifest
 from worldline.snapshot.arena import Arena
@@ -32,6 +33,8 @@ from worldline.verify.digests import layout_digest, root
 from worldline.verify.lanes import Lanes
 from worldline.verify.row_digests import row_digests
 from worldline.worlds.protocol import Announces, LiveWorld, Partial, Tree, World
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,8 @@ class Engine:
         began_s = self.clock.monotonic_s()
         shown = show(self._world_now.step(action), self._world.readout)
         ended_s = self.clock.monotonic_s()
+        self._readings.end_block()
+        self._refuse_foreign()
         before = self.position
         self.position = Position(before.block + 1, number, before.frame + shown.frames)
         self._reached_at_s = ended_s
@@ -220,6 +225,22 @@ class Engine:
         layout = self._layout_digest(manifest)
         digests = self._readings.read(manifest, [None] * manifest.layout.leaf_count)
         return Cut(manifest, digests, layout, root(layout, digests), self.position.number, self._reached_at_s)
+
+    # ---- after a hand-over
+
+    def read_again(self, proven: Proven, early: Iterable[int]) -> None:
+        """From now on the arena is this process's alone. The leaves of these numbers were proven before that: they are
+        read once more while the first block is made, and no block is shown, and no cut taken, before they have been.
+        """
+        extents = tuple(proven.manifest.leaves())
+        at_rest = leaves_at_rest(proven.manifest)
+        order = sorted(early, key=lambda number: extents[number] in at_rest)
+        self._readings.read_again({extents[number]: proven.digests[number] for number in order})
+
+    def _refuse_foreign(self) -> None:
+        unknown = self._readings.refuse_foreign()
+        if unknown:
+            log.warning("%d leaves were written here before they could be read once more", unknown)
 
     # ---- while the session is on its way out
 
@@ -317,6 +338,7 @@ class Engine:
             "position": {"block": self.position.block, "number": self.position.number, "frame": self.position.frame},
             "world": self._world_now.state(),
         }
+        self._refuse_foreign()
         manifest = self._gatherer.capture(tree, self._rules, self.position.block)
         self.state_bytes = manifest.layout.nbytes
         if self.state_bytes > self._world.state_bytes_max:

@@ -8,6 +8,7 @@ shared memory at the same addresses, so that what was bound stays bound; the pri
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Iterable
 from typing import Self
 
@@ -27,38 +28,50 @@ class HandedOver(Arena):
     _ready: Range | None = None
     """Where the shared memory waits, writable and faulted in, at addresses that nobody was told."""
 
+    def __init__(self, fd: int, capacity: int, *, writable: bool) -> None:
+        """See `Arena`; use `take`."""
+        self._turn = threading.Lock()
+        super().__init__(fd, capacity, writable=writable)
+
     @classmethod
     def take(cls, arena: Arena) -> Self:
         """A second mapping of `arena`'s memory, private and writable."""
         return cls.attach(arena.fd, arena.capacity, writable=True)
 
     def make_ready(self, extents: Iterable[Extent]) -> None:
-        """Maps and faults in what `own` will need, while the source still plays. From any thread, once."""
+        """Maps and faults in what `own` will need, while the source still plays. From any thread, once; where `own`
+        or `close` was sooner nothing of it is kept.
+        """
         ready = Range(self.capacity)
         put(ready.address, self.capacity, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd)
         for extent in extents:
             first = extent.offset // mmap.PAGESIZE * mmap.PAGESIZE
             if extent.nbytes:
                 advise(ready.address + first, extent.offset + extent.nbytes - first, MADV_POPULATE_READ)
-        self._ready = ready
+        with self._turn:
+            late = self._owned or self.closed
+            self._ready = None if late else ready
+        if late:
+            self._drop(ready)
 
     def own(self) -> None:
         """From here on this is the session's arena, shared with nobody. Only after the source was fenced."""
-        self._owned = True
-        ready, self._ready = self._ready, None
+        with self._turn:
+            self._owned = True
+            ready, self._ready = self._ready, None
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         if ready is None or not carry(ready.address, self.address, self.capacity):
             self._map(protection, mmap.MAP_SHARED, self.fd)
         if ready is not None:
-            put(ready.address, self.capacity, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1)
+            self._drop(ready)
 
     def close(self, wait: bool = True) -> None:
         """See `Arena.close`."""
-        ready, self._ready = self._ready, None
+        with self._turn:
+            ready, self._ready = self._ready, None
+            super().close(wait)
         if ready is not None:
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-            put(ready.address, self.capacity, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1)
-        super().close(wait)
+            self._drop(ready)
 
     def written_here(self) -> list[Extent] | None:
         """The pages that this process has written, and so has copies of; None where the system can't say, or `own` was
@@ -72,6 +85,11 @@ class HandedOver(Arena):
         """
         if self._owned:
             super().zero(extent)
+
+    def _drop(self, ready: Range) -> None:
+        """Nothing of the memory is behind those addresses any more."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        put(ready.address, self.capacity, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1)
 
     def _map(self, protection: int, flags: int, fd: int) -> None:
         if fd >= 0 and not self._owned:

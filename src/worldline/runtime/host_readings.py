@@ -11,11 +11,11 @@ Called from the session's engine thread, but for the lanes' own reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from worldline.errors import LaneFull
+from worldline.errors import Corrupt, LaneFull
 from worldline.migration.leaves import Leaves
 from worldline.schema.inventory import Append, Once, Ring, Roll, Static
 from worldline.schema.layout import Extent, Manifest, Segment, View, leaves_of
@@ -27,6 +27,8 @@ from worldline.verify.lanes import Lanes, batches
 
 QUIET_SHARE = 0.2
 """Above this share of rewritten pages reading a leaf costs less than its first writes while it is armed."""
+ANNOUNCED_BYTES = 8 * 1024 * 1024
+"""Announced leaves are read so many together: a lane job each would fill the lanes' queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class Readings:
         """Leaves that were written while armed: not armed again under this watch."""
         self._under_way: list[_Reading] = []
         self._announced: list[Extent] = []
+        self._final: list[Extent] = []
+        """Of those, what nobody reads yet."""
+        self._proven: Mapping[Extent, bytes] = {}
+        """What is read once more, and what it must be."""
 
     # ---- watching
 
@@ -70,7 +76,7 @@ class Readings:
         self._watch = None
         self._arena.unwatch()
         self._known, self._leaves = {}, None
-        self._loud, self._announced = set(), []
+        self._loud, self._announced, self._final = set(), [], []
 
     # ---- at a boundary
 
@@ -129,11 +135,48 @@ class Readings:
         ]
         self._read_meanwhile(extents)
 
+    # ---- after a hand-over
+
+    def read_again(self, proven: Mapping[Extent, bytes]) -> None:
+        """Has leaves read that were proven before anybody was fenced off, while the session's first block is made.
+
+        What that block is likely to write is read first. Where there is no watch all of it is read now.
+        """
+        self._proven = proven
+        if proven and not self.watch():
+            self._known = dict(zip(proven, self._read_all(tuple(proven)), strict=True))
+        else:
+            self._read_meanwhile(tuple(proven))
+
+    def refuse_foreign(self) -> int:
+        """Raises `Corrupt`, again and again, where a leaf of `read_again` is not what was proven and this process did
+        not write it. Else ends the watch, and returns how many leaves a block wrote before they were read: nobody can
+        say of those.
+        """
+        proven = self._proven
+        if not proven:
+            return 0
+        self.settle()
+        unread = [extent for extent in proven if extent not in self._known]
+        self._known.update(zip(unread, self._read_all(unread), strict=True))
+        differing = {extent for extent, digest in proven.items() if self._known[extent] != digest}
+        written = set() if self._watch is None else set(_touched(differing, self._watch.written()))
+        foreign = differing - written
+        if foreign:
+            raise Corrupt(
+                "somebody else has written the memory that was handed over, after it was proven",
+                leaves=len(foreign),
+                offset=min(extent.offset for extent in foreign),
+            )
+        self._proven = {}
+        self.unwatch()
+        return len(written)
+
     # ---- within a block
 
     def begin_block(self) -> None:
         """What was announced in the block before is written anew: its pages are to cost nothing."""
-        announced, self._announced = self._announced, []
+        announced, self._announced, self._final = self._announced, [], []
         if self._watch is None or not announced:
             return
         self.settle()
@@ -152,7 +195,17 @@ class Readings:
             if stretch.offset <= extent.offset and extent.offset + extent.nbytes <= end
         )
         self._announced.extend(whole)
-        self._read_meanwhile(whole)
+        self._final.extend(whole)
+        if sum(extent.nbytes for extent in self._final) >= ANNOUNCED_BYTES:
+            self._read_final()
+
+    def end_block(self) -> None:
+        """The last of what was announced is read too."""
+        self._read_final()
+
+    def _read_final(self) -> None:
+        final, self._final = self._final, []
+        self._read_meanwhile(final)
 
     # ---- reading
 
@@ -208,6 +261,12 @@ def without_written(
     extents = tuple(manifest.leaves())
     touched = set(_touched(extents, written))
     return tuple(None if extent in touched else digest for extent, digest in zip(extents, digests, strict=True))
+
+
+def leaves_at_rest(manifest: Manifest) -> frozenset[Extent]:
+    """Leaves that no block is declared to write again."""
+    segments = enumerate(manifest.layout.segments)
+    return frozenset(_leaves_of(manifest, {i for i, segment in segments if isinstance(segment.write, Static | Once)}))
 
 
 def _touched(extents: Iterable[Extent], written: Iterable[Extent]) -> list[Extent]:

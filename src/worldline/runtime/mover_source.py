@@ -278,8 +278,8 @@ class SourceRun:
     def _cut_taken(self, survey: Survey, asked_at_s: float) -> words.CutTaken:
         # A session that stood idle was held from when the cut was asked for, not since its last block long ago.
         held_at_s = max(survey.at_s, asked_at_s)
-        # A target that shares the memory reads the tree's text after every freeze: a writer with a mapping of its own,
-        # whom the fence does not reach, is most likely to be seen there.
+        # The tree's text was written by the capture just now, through the mapping that the watch sees; a target that
+        # shares the memory is asked to read it after every freeze, so that no freeze goes without a reading there.
         doubted = frozenset(range(survey.text_leaves)) if self._tools.transport.hands_over else frozenset()
         return words.CutTaken(
             survey.manifest,

@@ -322,6 +322,10 @@ class TargetAttempt:
             self._handed_over.own()
             if self._arena is not None:  # the read-only mapping through which it was verified
                 self._arena.close(wait=False)
+            proof = self._proof
+            assert proof is not None, "the proof came before the commit"
+            proven = Proven(proof.manifest, proof.digests, proof.target_root)
+            await self._thread.do(lambda: engine.read_again(proven, proof.early))
         identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
         self._hosted.set_result(HostedSession(identity, self._built, engine, self._thread, self._tools.on_failed))
 

@@ -53,3 +53,16 @@ def test_a_lane_at_work_over_a_change_of_places_still_counts_for_a_leaf_that_sta
     moved.settle(7, tuple((extent, b"d") for extent in extents))
     assert (moved.digests, moved.waiting) == ([b"d", None], 0)
     assert moved.missing() == [1]
+
+
+def test_what_was_read_before_the_last_manifest_is_early_until_it_is_read_again() -> None:
+    first = Ground(manifest((0, 20), (40, 5)))
+    first.settle(7, tuple((extent, b"d") for extent in first.lend([0, 1, 2], 7)))
+    assert not first.early
+    second = Ground(manifest((0, 20), (40, 5), block=2), first)
+    assert second.early == {0, 1, 2}
+    second.land(Extent(0, 10))
+    second.lend([2], 8)
+    assert second.early == {1}
+    moved = Ground(manifest((0, 20), (60, 5), block=3), second)
+    assert moved.early == {1}
