@@ -74,6 +74,10 @@ def test_one_fault_that_never_stops_while_there_is_trouble(fault: str) -> None:
         Simulation(seed, chances={**QUIET, fault: 1.0}).run()
 
 
+def test_what_wrote_twice_into_a_frozen_session_is_taken_back_twice() -> None:
+    Simulation(776_337).run()
+
+
 # ---- every place between two commands
 
 ROADS = {

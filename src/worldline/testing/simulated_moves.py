@@ -112,7 +112,7 @@ class SourceRun:
     def __init__(self, host: Host, order: Order, engine: Engine, answer: Callable[[object], None]) -> None:
         self.host, self.order, self.engine, self._answer = host, order, engine, answer
         self.link: SimLink | None = None
-        self._late_write: tuple[int, int] | None = None
+        self._late_writes: list[int] = []
         self._read = False
         """The latest cut was read when it was taken."""
         now_s = host.timeline.now_s
@@ -158,9 +158,9 @@ class SourceRun:
             case source.ReadRest():
                 self.host.after(self.host.sim.rng.uniform(0.0005, 0.01), self._read_rest)
             case source.Thaw():
-                if self._late_write is not None:
-                    at, before = self._late_write
-                    self.engine.arena.data[at] = before
+                for at in self._late_writes:
+                    self.engine.arena.data[at] ^= 1
+                self._late_writes.clear()
                 self.engine.release(self.order.move)
             case source.SendRecord(record):
                 if self.link is not None:
@@ -187,7 +187,7 @@ class SourceRun:
         """Fault 18: something writes although the session is frozen and read. Taken back where it is to go on."""
         if extents and self.machine.phase is source.Phase.FROZEN and self.host.sim.trouble.chance("late-write"):
             at = self.host.sim.rng.choice(extents).offset
-            self._late_write = (at, self.engine.arena.data[at])
+            self._late_writes.append(at)
             self.engine.arena.data[at] ^= 1
 
     def _cut(self, order: source.TakeCut) -> None:
