@@ -116,6 +116,19 @@ def test_the_idle_are_put_to_sleep_hosts_are_given_back_and_who_acts_again_is_wo
     assert [(row.status, row.asleep) for row in (s.describe() for s in sleepers)] == [("running", False)] * 2
 
 
+def test_actions_that_come_as_the_session_falls_asleep_wake_it(client):
+    """Its player acts ahead: no action came for a while, and blocks are still due when it is parked."""
+    slow, never = (client.open(TINY, host=host, options={"block_period_ms": 200.0}) for host in "ba")
+    with ThreadPoolExecutor(2) as pool:
+        playing = [pool.submit(session.step, *[0, 1] * 6) for session in (slow, never)]
+        time.sleep(0.5)
+        client.cordon("a")
+        until(lambda: ended(client, client.operate("consolidate", idle_s=0.2, warm_slots=0).id).emptied or None)
+        ended_well = [[block.digest for block in one.result()] for one in playing]
+    assert ended_well[0] == ended_well[1]
+    assert len(slow.describe().receipts) == 2
+
+
 def test_a_host_that_was_given_back_is_used_again_when_the_others_are_full(client):
     played(client, 1)
     done = ended(client, client.operate("consolidate", idle_s=999.0, warm_slots=0).id)

@@ -205,7 +205,7 @@ class Controller:
             case ListOperations():
                 return self._operations.all()
             case CancelOperation(operation):
-                return self._operations.cancel(operation)
+                return await self._operations.cancel(operation)
             case CordonRequest(host, cordoned):
                 if cordoned:
                     await self._operations.cordon(host, released=False)

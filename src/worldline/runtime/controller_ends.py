@@ -30,6 +30,8 @@ class Cargo:
     """Of a move whose source needs grants: the most that one lets through."""
     codec: str = "auto"
     """Of a move over tcp."""
+    asleep: bool = False
+    """Of a park: the session is woken when its player acts again."""
 
     @property
     def planted(self) -> str | None:

@@ -213,6 +213,8 @@ class Hosts:
         self._events = events
         self._seen = seen
         self._links: dict[str, HostLink] = {}
+        self.cordoning = asyncio.Lock()
+        """Held from reading a cordon to changing it."""
         for host in seen:
             self.add(host)
         self._scanning = asyncio.create_task(self._scan(), name="scan for hosts")
@@ -250,6 +252,14 @@ class Hosts:
             raise HostCordoned(f"host {host} {how} and takes no sessions; uncordon it first", host=host)
         return link
 
+    def check_takes(self, host: str) -> None:
+        """To be called when nothing is awaited any more before a session is sent there. Raises `HostCordoned`; a host
+        that was given back takes sessions.
+        """
+        cordon = self.get(host).cordon
+        if cordon is not None and not cordon.released:
+            raise HostCordoned(f"host {host} was cordoned meanwhile and takes no sessions", host=host)
+
     def candidates(self, wish: str | None) -> list[HostLink]:
         """The host wished for, or all that take sessions, most free memory first, those given back last.
 
@@ -266,22 +276,30 @@ class Hosts:
         return sorted(found, key=lambda link: (link.cordon is not None, -link.free_bytes, link.session_count, link.id))
 
     async def set_cordon(self, link: HostLink, cordon: Cordon | None) -> None:
-        """Durable when it returns, and then told."""
+        """Durable when it returns, and then told. To be called with `cordoning` held."""
         await self._events.cordoned(link.id, cordon)
         link.cordon = cordon
         self._events.changed(link)
 
     async def take_back(self, host: str) -> None:
-        """A session has come to this host: if it was given back, it is in use again."""
+        """A session comes to this host: if it was given back, it is in use again. Raises `RecordFailed`."""
         link = self.get(host)
-        if link.cordon is not None and link.cordon.released:
-            await self.set_cordon(link, None)
+        async with self.cordoning:
+            if link.cordon is not None and link.cordon.released:
+                await self.set_cordon(link, None)
 
-    async def equal(self, spec: SessionSpec, plan_digest: str, not_on: str | None) -> HostLink:
-        """The emptiest living host whose plan is the given one. Raises `PlanMismatch`."""
+    async def equal(self, spec: SessionSpec, plan_digest: str, not_on: str | None, nbytes: int = 0) -> HostLink:
+        """The first of `candidates` whose plan is the given one and which has `nbytes` free; where all are full, the
+        emptiest of them. Raises `PlanMismatch`.
+        """
+        full: HostLink | None = None
         for link in self.candidates(None):
             if link.id != not_on and (await link.plan_of(spec)).digest == plan_digest:
-                return link
+                if link.free_bytes >= nbytes:
+                    return link
+                full = full or link
+        if full is not None:
+            return full
         where = "no host" if not_on is None else f"no host but {not_on}"
         raise PlanMismatch(f"{where} has the kernel plan that this session needs", plan=plan_digest)
 

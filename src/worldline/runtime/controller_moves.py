@@ -18,7 +18,7 @@ from worldline.control import order as words
 from worldline.control.admission import HostSide, Image, Load, Wish, admit
 from worldline.control.lifecycle import Status, Verb, begin, check_elsewhere
 from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, Recovered
-from worldline.errors import BadValue, HostGone, Internal
+from worldline.errors import BadValue, HostGone, Internal, RecordFailed
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_grants import Grants
@@ -38,7 +38,6 @@ from worldline.runtime.messages import (
     SessionSpec,
 )
 from worldline.runtime.refusal import raise_refusal
-from worldline.runtime.store import Change, Owner
 from worldline.schema.fault import Fault, parse_fault
 from worldline.schema.fault import Verb as Struck
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
@@ -106,13 +105,12 @@ class Moves:
                 MoveId(move), SessionId(row.id), Mode.PARK, HostId(source.id), None, Epoch(row.epoch), row.contract,
                 image=image_name(row.id, move),
             )  # fmt: skip
-            cargo = Cargo(spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None, None, fault)
+            cargo = Cargo(
+                spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None, None, fault, asleep=request.asleep
+            )  # fmt: skip
             ended = await self._carry_out(
                 order, cargo, self._ends(source, None), self._first_line(order, cargo), Begin()
             )
-            parked = self._book.row(row.id)
-            if request.asleep and parked.status == "parked":
-                await self._book.commit(Change(msgspec.structs.replace(parked, asleep=True), Owner.of(parked)))
         raise_refusal(ended)
         return self._book.view(request.session)
 
@@ -126,7 +124,7 @@ class Moves:
             receipt = await self._receipt_of_park(row)
             spec = spec_of(row)
             if request.host is None:
-                target = await self._hosts.equal(spec, receipt.source_plan, not_on=None)
+                target = await self._hosts.equal(spec, receipt.source_plan, None, receipt.state_bytes)
             else:
                 target = self._hosts.receiving(request.host)
             plan = await target.plan_of(spec)
@@ -242,6 +240,9 @@ class Moves:
 
     async def _carry_out(self, order: Order, cargo: Cargo, ends: Ends, move: Move, first: Event) -> Move:
         """Runs the order's machine to its end; if this process ends before that, `recover` goes on from the journal."""
+        if order.target is not None and isinstance(first, Begin):
+            await self._hosts.take_back(order.target)
+            self._hosts.check_takes(order.target)
         run = OrderRun(order, cargo, ends, move, self._book, self._clock)
         self._runs[move.id] = run
         try:
@@ -252,8 +253,19 @@ class Moves:
             why = "its state was lost with its host" if finish.error is None else finish.error.sentence
             self._sessions.doom(order.session, why)
         elif order.target is not None and finish.outcome is Outcome.DONE:
-            await self._hosts.take_back(order.target)
+            await self._take_back(order.target)
         return run.move
+
+    async def _take_back(self, host: str) -> None:
+        """Where it was given back while the order was under way. What was done is done, whatever can be written."""
+        try:
+            await self._hosts.take_back(host)
+        except RecordFailed as error:
+            log.warning("host %s has a session and is still marked as given back: %s", host, error)
+
+    def come_to(self, host: str) -> bool:
+        """Whether a session is on its way to this host that the record does not give it yet."""
+        return self._sessions.opens_at(host) or any(run.order.target == host for run in self._runs.values())
 
     # ---- what hosts tell
 

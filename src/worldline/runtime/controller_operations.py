@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
 
 from worldline.capacity.prewarm import warm_buffer
 from worldline.clock import Clock
 from worldline.control.placement import Budget, Deed, Kind, Placement, Rules, empty, even, pack
-from worldline.errors import BadValue, OperationInProgress, Refused, Unavailable, UnknownOperation, WorldlineError
+from worldline.errors import (
+    BadValue,
+    OperationInProgress,
+    RecordFailed,
+    Refused,
+    Unavailable,
+    UnknownOperation,
+    WorldlineError,
+)
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_hosts import Hosts
 from worldline.runtime.controller_moves import Moves
@@ -45,6 +53,8 @@ ROOM_WAIT_S = 60.0
 ROOM_PAUSE_S = 0.05
 RECONNECT_WAIT_S = 10.0
 RECONNECT_POLL_S = 0.1
+RECORD_PAUSE_S = 0.25
+"""Between two tries to write an end."""
 KEPT_MAX = 64
 MISS_MAX = 0.01
 """Of those who come back, how many may find no room that was kept."""
@@ -80,17 +90,21 @@ class Operations:
         self._check(request)
         if request.dry_run:
             return _planned(self._new(request), await self._place(request), "planned", self._clock.wall_s())
-        operation = self._new(request)
-        if request.kind in {Kind.DRAIN, Kind.EVACUATE} and request.host is not None:
-            await self.cordon(request.host, released=False)
-        await self._keep(operation)
+        operation = self._known_from_now(self._new(request))
+        try:
+            if request.kind in {Kind.DRAIN, Kind.EVACUATE} and request.host is not None:
+                await self.cordon(request.host, released=False)
+            await self._keep(operation)
+        except BaseException:
+            del self._known[operation.id], self._cancelled[operation.id]
+            raise
         spawn(self._run(operation))
         return operation
 
     async def load(self, spawn: Callable[[Coroutine[object, object, None]], None]) -> None:
         """The last operations; those that have not ended go on."""
         for operation in await self._book.store.operations(KEPT_MAX):
-            self._known[operation.id] = operation
+            self._known_from_now(operation)
             if operation.outcome is None:
                 log.info("operation %s, a %s, is taken up again", operation.id, operation.request.kind)
                 spawn(self._go_on(operation))
@@ -105,19 +119,32 @@ class Operations:
             raise UnknownOperation(f"there is no operation {operation[:80]!r}", operation=operation[:80])
         return found
 
-    def cancel(self, operation: str) -> Operation:
-        """Nothing more is begun. Raises `UnknownOperation`."""
+    async def cancel(self, operation: str) -> Operation:
+        """Nothing more is begun, by no controller after this one either. Raises `UnknownOperation`, and `RecordFailed`
+        where only this one knows.
+        """
         found = self.get(operation)
         if found.id in self._cancelled:
             self._cancelled[found.id].set()
+            found = self._known[found.id] = replace(found, cancelled=True)
+            await self._book.store.keep_operation(found)
         return found
+
+    def _known_from_now(self, operation: Operation) -> Operation:
+        """No other operation on its host is begun from here on, and it can be cancelled."""
+        self._known[operation.id] = operation
+        if operation.outcome is None:
+            cancelled = self._cancelled[operation.id] = asyncio.Event()
+            if operation.cancelled:
+                cancelled.set()
+        return operation
 
     async def cordon(self, host: str, *, released: bool) -> None:
         """The host takes no session from now on. An operator's cordon is not made weaker by a consolidation."""
         link = self._hosts.get(host)
-        if link.cordon is not None and not link.cordon.released:
-            return
-        await self._hosts.set_cordon(link, Cordon(self._clock.wall_s(), released))
+        async with self._hosts.cordoning:
+            if link.cordon is None or link.cordon.released:
+                await self._hosts.set_cordon(link, Cordon(self._clock.wall_s(), released))
 
     async def uncordon(self, host: str) -> None:
         """It takes sessions again. Raises `OperationInProgress` while an operation empties it."""
@@ -126,7 +153,8 @@ class Operations:
                 raise OperationInProgress(
                     f"operation {operation.id} is emptying host {host}; cancel it first", operation=operation.id
                 )
-        await self._hosts.set_cordon(self._hosts.get(host), None)
+        async with self._hosts.cordoning:
+            await self._hosts.set_cordon(self._hosts.get(host), None)
 
     def _check(self, request: OperationRequest) -> None:
         names_host = request.kind in {Kind.DRAIN, Kind.EVACUATE}
@@ -213,34 +241,43 @@ class Operations:
         await self._run(operation)
 
     async def _run(self, operation: Operation) -> None:
-        self._cancelled[operation.id] = asyncio.Event()
         try:
             operation = await self._passes(operation)
-        except WorldlineError as error:
-            log.warning("operation %s: %s", operation.id, error)
-            left = [*operation.left, OperationLeft(None, operation.request.host or "", error.sentence)]
-            operation = replace(self._known[operation.id], left=left, outcome="partial")
-        finally:
-            self._cancelled.pop(operation.id)
-        await self._keep(replace(operation, ended_at_s=self._clock.wall_s(), eta_s=None))
+        except Exception as error:  # an operation that never ended would keep its host from ever being uncordoned
+            log.exception("operation %s", operation.id)
+            operation = replace(self._failed(operation.id, error), outcome="partial")
+        cancelled = self._cancelled.pop(operation.id).is_set()
+        operation = replace(operation, cancelled=cancelled, ended_at_s=self._clock.wall_s(), eta_s=None)
+        while True:
+            try:
+                await self._keep(operation)
+                break
+            except RecordFailed as error:
+                log.warning("the end of operation %s can't be written yet: %s", operation.id, error)
+            await asyncio.sleep(RECORD_PAUSE_S)
         log.info("operation %s, a %s, has ended: %s", operation.id, operation.request.kind, operation.outcome)
+
+    def _failed(self, operation: str, error: Exception) -> Operation:
+        known = self._known[operation]
+        sentence = error.sentence if isinstance(error, WorldlineError) else f"{type(error).__name__}: {error}"
+        return replace(known, left=[*known.left, OperationLeft(None, known.request.host or "", sentence)])
 
     async def _passes(self, operation: Operation) -> Operation:
         request, cancelled = operation.request, self._cancelled[operation.id]
-        passes = 0
+        passes, undone = 0, False
         while True:
-            placement = await self._place(request)
-            operation = _planned(operation, placement, None, None)
-            await self._keep(operation)
-            operation = await self._steps(operation)
+            try:
+                operation, undone = await self._pass(operation)
+            except WorldlineError as error:
+                if request.every_s is None:
+                    raise
+                log.warning("operation %s: a pass failed: %s", operation.id, error)
+                operation = self._known[operation.id] = self._failed(operation.id, error)
             passes += 1
             if cancelled.is_set():
                 return replace(operation, outcome="cancelled")
-            undone = [step for step in operation.steps if step.state != "done"]
-            operation = await self._give_back(operation, placement, bool(undone))
             if request.every_s is None and (not undone or passes == PASSES_MAX):
-                outcome: Outcome = "partial" if undone or (operation.left and _must_empty(request)) else "done"
-                return replace(operation, outcome=outcome)
+                return replace(operation, outcome="partial" if undone else "done")
             pause_s = PASS_PAUSE_S if request.every_s is None else request.every_s
             try:
                 async with asyncio.timeout(pause_s):
@@ -249,25 +286,51 @@ class Operations:
             except TimeoutError:
                 pass
 
-    async def _give_back(self, operation: Operation, placement: Placement, undone: bool) -> Operation:
-        """What is empty now. The hosts of a consolidation are cordoned only once nothing is left on them."""
-        if operation.request.kind is not Kind.CONSOLIDATE:
-            return operation if undone else replace(operation, emptied=list(placement.emptied))
-        owned = {row.host for row in self._book.rows()}
-        for host in placement.emptied:
-            if host in owned:
+    async def _pass(self, operation: Operation) -> tuple[Operation, bool]:
+        """Planned from what is now, and done; and whether another pass may do more."""
+        request = operation.request
+        placement = await self._place(request)
+        operation = _planned(operation, placement, None, None)
+        await self._keep(operation)
+        operation = await self._steps(operation)
+        if request.host is not None:
+            return self._emptied(operation, request.host)
+        if request.kind is Kind.CONSOLIDATE:
+            operation = await self._give_back(operation, placement.emptied)
+        return operation, any(step.state != "done" for step in operation.steps)
+
+    def _emptied(self, operation: Operation, host: str) -> tuple[Operation, bool]:
+        """A host is empty when the record gives it nothing and nothing is on its way to it, whatever was planned: what
+        was begun before the cordon may come after the plan.
+        """
+        told = {left.session for left in operation.left} | {step.session for step in operation.steps}
+        came = [OperationLeft(row.id, host, "it came to the host meanwhile") for row in self._book.rows()
+                if row.host == host and row.id not in told]  # fmt: skip
+        if self._moves.come_to(host):
+            came.append(OperationLeft(None, host, "a session is on its way to it"))
+        operation = replace(operation, left=[*operation.left, *came])
+        if self._is_empty(host):
+            return replace(operation, left=[], emptied=[host]), False
+        return operation, True
+
+    def _is_empty(self, host: str) -> bool:
+        return not self._moves.come_to(host) and all(row.host != host for row in self._book.rows())
+
+    async def _give_back(self, operation: Operation, hosts: Sequence[str]) -> Operation:
+        """The hosts of a consolidation are cordoned only once nothing is left on them."""
+        for host in hosts:
+            if not self._is_empty(host):
                 continue
             await self.cordon(host, released=True)
-            if host in {row.host for row in self._book.rows()}:  # somebody came in between
-                await self.uncordon(host)
-            else:
+            if self._is_empty(host):
                 operation = replace(operation, emptied=[*operation.emptied, host])
+            else:  # somebody came in between
+                await self._hosts.take_back(host)
         return operation
 
     async def _steps(self, operation: Operation) -> Operation:
         """Each step once, `at_once` of them at a time."""
         turns = asyncio.Semaphore(operation.request.at_once)
-        self._known[operation.id] = operation
         async with asyncio.TaskGroup() as group:
             for index in range(len(operation.steps)):
                 group.create_task(self._turn(operation.id, index, turns))
@@ -279,8 +342,11 @@ class Operations:
                 await self._note(operation, index, "skipped", "the operation was cancelled")
                 return
             await self._note(operation, index, "running", None)
-            step = self._known[operation].steps[index]
+            step, request = self._known[operation].steps[index], self._known[operation].request
             try:
+                if await self._plays_again(request, step):
+                    await self._note(operation, index, "skipped", "its player has acted again")
+                    return
                 sentence, pause_s = await self._do_when_there_is_room(operation, step)
             except WorldlineError as error:
                 await self._note(operation, index, "refused", f"{error.code}: {error.sentence}")
@@ -305,6 +371,13 @@ class Operations:
                 except TimeoutError:
                     continue
                 raise
+
+    async def _plays_again(self, request: OperationRequest, step: OperationStep) -> bool:
+        """Whether who was idle when the plan was made no longer is."""
+        if step.deed is not Deed.PARK or request.kind is not Kind.CONSOLIDATE:
+            return False
+        idle_s = await self._surveyor.idle_s(step.session)
+        return idle_s is not None and idle_s < request.idle_s
 
     async def _do(self, request: OperationRequest, step: OperationStep) -> tuple[str | None, float | None]:
         """A sentence where it went another way than planned, and the pause. Raises why it was refused."""
@@ -352,16 +425,14 @@ class Operations:
 
     async def _keep(self, operation: Operation) -> None:
         """Durable when it returns, and then told."""
+        if operation.id in self._cancelled:
+            operation = replace(operation, cancelled=self._cancelled[operation.id].is_set())
         await self._book.store.keep_operation(operation)
         self._known[operation.id] = operation
         ended = [known.id for known in self._known.values() if known.outcome is not None]
         for oldest in ended[: max(0, len(self._known) - KEPT_MAX)]:
             del self._known[oldest]
         self._book.tell_operation(OperationChanged(operation))
-
-
-def _must_empty(request: OperationRequest) -> bool:
-    return request.kind in {Kind.DRAIN, Kind.EVACUATE}
 
 
 def _planned(

@@ -322,7 +322,7 @@ class OrderRun:
             image=self.order.image if command.after.host is None else None,
             receipts=with_receipt(row, command.receipt),
             why=None,
-            asleep=False,
+            asleep=self._cargo.asleep,
         )
         move = replace(self.move, phase=str(JournalPhase.COMMITTED), receipt=command.receipt, story=self._story())
         before = Owner(command.before.host, command.before.epoch)

@@ -16,6 +16,7 @@ import msgspec
 
 from worldline.errors import (
     BadValue,
+    HostCordoned,
     HostGone,
     Internal,
     NoCapacity,
@@ -62,7 +63,8 @@ class Sessions:
     def __init__(self, book: Book) -> None:
         self._book = book
         self._losses: dict[str, Loss] = {}
-        self._opening: set[str] = set()
+        self._opening: dict[str, str | None] = {}
+        """Sessions that come into being, and where."""
         self.hosts: Hosts
 
     @contextlib.asynccontextmanager
@@ -103,17 +105,22 @@ class Sessions:
 
         Raises `BadValue` for a name that is taken, and `NoCapacity`.
         """
-        taken = names & ({row.id for row in self._book.rows()} | self._opening)
+        taken = names & ({row.id for row in self._book.rows()} | self._opening.keys())
         if taken:
             raise BadValue(f"a session {min(taken)} was opened before", session=min(taken))
         living = {row.id for row in self._book.rows() if row.status != "closed"}
-        if len(living | self._opening | names) > SESSIONS_MAX:
+        if len(living | self._opening.keys() | names) > SESSIONS_MAX:
             raise NoCapacity(f"the fleet takes {SESSIONS_MAX} open sessions, which is its limit", limit=SESSIONS_MAX)
-        self._opening |= names
+        self._opening.update(dict.fromkeys(names))
         try:
             yield
         finally:
-            self._opening -= names
+            for name in names:
+                del self._opening[name]
+
+    def opens_at(self, host: str) -> bool:
+        """Whether a session comes into being there that is not in the record yet."""
+        return host in self._opening.values()
 
     async def _open_somewhere(
         self, session: str, spec: SessionSpec, wish: str | None, witness: bool
@@ -122,12 +129,14 @@ class Sessions:
         for host in self.hosts.candidates(wish):
             try:
                 return host, await self._open_at(host, session, spec, witness)
-            except (NoCapacity, HostGone) as error:
+            except (NoCapacity, HostGone, HostCordoned) as error:
                 refusal = error
         assert refusal is not None
         raise refusal
 
     async def _open_at(self, host: HostLink, session: str, spec: SessionSpec, witness: bool) -> SessionFacts:
+        self.hosts.check_takes(host.id)
+        self._opening[session] = host.id
         try:
             return await host.call(OpenSession(session, 1, spec, witness), SessionFacts, PLAN_WAIT_S)
         except TimedOut:
@@ -146,9 +155,9 @@ class Sessions:
 
     async def _insert(self, row: Session, host: HostLink) -> None:
         try:
+            await self.hosts.take_back(host.id)
             if not await self._book.commit(Change(row, expected=None)):
                 raise Internal(f"session {row.id} was in the record already", session=row.id)
-            await self.hosts.take_back(host.id)
         except BaseException:
             await self._close_at(host, row.id, row.epoch)
             raise

@@ -6,21 +6,24 @@ Cost: one question a host that may give or take sessions, and one row of receipt
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worldline.clock import Clock
 from worldline.control.admission import check_plans
 from worldline.control.placement import Seat, Sitting
-from worldline.errors import PlanMismatch, WorldlineError
+from worldline.errors import PlanMismatch, Unavailable, WorldlineError
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_hosts import HostLink, Hosts
-from worldline.runtime.messages import Session, SessionFacts
+from worldline.runtime.messages import HostFacts, Session, SessionFacts
 from worldline.schema.receipt import Mode
 
 HOUR_S = 3600.0
 RECEIPTS_READ_MAX = 64
 """Of one session: more moves than that in an hour are over any budget."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,15 @@ class Surveyor:
     async def survey(self, leaving: Sequence[str] | None) -> Survey:
         """The sessions on the hosts `leaving` (None: on every living one), and every living host as a seat.
 
-        Raises `HostGone` where a host can't be asked.
+        Raises `HostGone`, `TimedOut` where a host of `leaving` can't be asked; any other that does not answer is left
+        out, with its sessions.
         """
-        living = [link for link in self._hosts.all() if link.alive]
-        leaves = {link.id for link in living} if leaving is None else {self._hosts.living(host).id for host in leaving}
-        told = await asyncio.gather(*(link.describe() for link in living))
-        left = [(link, facts) for link, facts in zip(living, told, strict=True) if link.id in leaves]
+        asked = [link for link in self._hosts.all() if link.alive]
+        leaves = {link.id for link in asked} if leaving is None else {self._hosts.living(host).id for host in leaving}
+        told = await asyncio.gather(*(self._ask(link, leaving is not None and link.id in leaves) for link in asked))
+        answers = [(link, facts) for link, facts in zip(asked, told, strict=True) if facts is not None]
+        living = [link for link, _ in answers]
+        left = [(link, facts) for link, facts in answers if link.id in leaves]
         held = [(link, facts) for link, host in left for facts in host.sessions]
         sittings = [sitting for link, facts in held if (sitting := await self._sitting(link, facts)) is not None]
         kinds: dict[str, SessionFacts] = {}
@@ -53,6 +59,27 @@ class Surveyor:
             kinds.setdefault(self._needs(facts), facts)
         seats = await asyncio.gather(*(self._seat(link, kinds) for link in living))
         return Survey(tuple(seats), tuple(sittings))
+
+    async def _ask(self, link: HostLink, must: bool) -> HostFacts | None:
+        try:
+            return await link.describe()
+        except Unavailable as error:
+            if must:
+                raise
+            log.warning("host %s is left out, it did not answer: %s", link.id, error)
+            return None
+
+    async def idle_s(self, session: str) -> float | None:
+        """How long its player has not acted, by its host's word of now; None where no host has it."""
+        row = self._book.row(session)
+        if row.host is None:
+            return None
+        facts = await self._hosts.living(row.host).describe()
+        held = next((one for one in facts.sessions if one.session == session), None)
+        return None if held is None else self._idle_s(held)
+
+    def _idle_s(self, facts: SessionFacts) -> float:
+        return max(self._clock.wall_s() - facts.acted_at_s, 0.0)
 
     async def _seat(self, link: HostLink, kinds: dict[str, SessionFacts]) -> Seat:
         memory_bytes = 0 if link.facts is None else link.facts.memory_bytes
@@ -86,7 +113,7 @@ class Surveyor:
             host=link.id,
             needs=self._needs(facts),
             arena_bytes=facts.arena_bytes,
-            idle_s=max(self._clock.wall_s() - facts.acted_at_s, 0.0),
+            idle_s=self._idle_s(facts),
             moves_spent=moves,
             frozen_spent_s=frozen_s,
             frozen_next_s=worst_s,

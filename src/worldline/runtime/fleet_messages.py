@@ -84,6 +84,8 @@ class Operation(Message, frozen=True):
     arena_bytes_done: int
     eta_s: float | None
     """From the rate so far; None before the first session is done."""
+    cancelled: bool = False
+    """Somebody asked for its end: what is under way goes on to its own, and nothing more is begun."""
 
 
 class CordonRequest(Message, frozen=True):

@@ -23,6 +23,7 @@ from worldline.errors import (
     Fact,
     HostGone,
     LinkCut,
+    MoveInProgress,
     SessionClosed,
     SessionParked,
     StaleEpoch,
@@ -46,6 +47,9 @@ ATTACH_WAIT_S = 10.0
 ATTACH_PAUSE_FIRST_S = 0.005
 """An owner is told of once it plays; if its host can't be reached at once, it is attached to soon after it can."""
 ATTACH_PAUSE_MAX_S = 0.5
+WAKE_PAUSE_S = 0.05
+"""Between two tries to wake a session that something else still changes."""
+WAKE_TRY_S = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +86,7 @@ class Play:
         self._attaching: asyncio.Task[None] | None = None
         self._attached: Attach | None = None
         self._waking: asyncio.TimerHandle | None = None
+        self._rousing: asyncio.Task[None] | None = None
         self.mirror: Mirror | None = None
         """Set where this session has a twin, or is one."""
         self._attach_to_owner()
@@ -163,10 +168,26 @@ class Play:
     async def _wake_up(self) -> None:
         """Brings a session back whose player acts again. Raises why it can't be."""
         async with self._waking_up:
-            if self.session.asleep:
-                row = await self._wake(self.session.id)
+            give_up_at_s = self._clock.monotonic_s() + WAKE_TRY_S
+            while self.session.asleep:
+                try:
+                    row = await self._wake(self.session.id)
+                except MoveInProgress:  # it is still falling asleep, or somebody else wakes it
+                    if self._clock.monotonic_s() > give_up_at_s:
+                        raise
+                    await asyncio.sleep(WAKE_PAUSE_S)
+                    continue
                 if row.epoch > self.session.epoch:
                     self.session_changed(row)
+                return
+
+    async def _rouse(self) -> None:
+        """An action that came while the session was being put to sleep wakes it as one that comes later does."""
+        try:
+            await self._wake_up()
+        except WorldlineError as error:
+            self.tell(Trouble(error))
+            self._give_back(self.session.cut_block)
 
     async def step(self, first: int | None, actions: list[int], frames: str, wait_s: float) -> list[Shown]:
         """Takes actions and returns the blocks that applied them; those applied before are not applied again."""
@@ -238,7 +259,10 @@ class Play:
             host = None if session.host is None else HostId(session.host)
             self._handle(words.OwnerChanged(host, Epoch(session.epoch), session.cut_block))
             if session.host is None and session.status in {"moving", "parked"}:
-                self._give_back(session.cut_block)
+                if not session.asleep:
+                    self._give_back(session.cut_block)
+                elif self._playback is not None and self._playback.expected_number - 1 > session.cut_block:
+                    self._rousing = asyncio.create_task(self._rouse(), name=f"rouse {session.id}")
             self._attach_to_owner()
 
     def _give_back(self, cut_block: int) -> None:
@@ -448,6 +472,8 @@ class Play:
             self._waking.cancel()
         if self._attaching is not None:
             self._attaching.cancel()
+        if self._rousing is not None:
+            self._rousing.cancel()
         for waiting in [future for futures in self._waiting.values() for future in futures]:
             waiting.cancel()
         if self.session.host is not None and self._attached is not None:
