@@ -5,7 +5,7 @@ Times are whole ticks. A span is half open: what begins when another ends does n
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import TypeAlias
 
 from worldline.errors import Internal
@@ -74,12 +74,6 @@ class Track:
         gone = bisect_right(self.ends, before)
         if gone:
             del self.starts[:gone], self.ends[:gone]
-
-    def taken_between(self, begin: int, end: int) -> int:
-        """Taken ticks from `begin` to `end`."""
-        first, last = bisect_right(self.ends, begin), bisect_left(self.starts, end)
-        spans = zip(self.starts[first:last], self.ends[first:last], strict=True)
-        return sum(min(until, end) - max(since, begin) for since, until in spans)
 
 
 def first_fit(one: Track, other: Track, begin: int, work: int, piece: int) -> list[Span]:

@@ -4,9 +4,41 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TypeVar, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from cyclopts import Parameter
+
+from worldline.cli.output import progress, show
+from worldline.lab.experiments.frame import Experiment, conduct
+
+NOT_SHOWN = 1
+"""Exit code where what a run was to show was not shown."""
 
 Printing = TypeVar("Printing")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reporting:
+    """Options of every experiment and every instrument."""
+
+    out: Path | None = None
+    """Also write the report into this folder: report.html, report.md, figures, data.json and the run's telemetry."""
+    json: Annotated[bool, Parameter(negative="")] = False
+    """Print one JSON object."""
+
+
+def reporting_command(name: str, experiment: Experiment[Any]) -> Callable[..., int]:
+    """The command that conducts `experiment`: its own options, then those of `Reporting`."""
+
+    def run(options: dict[str, object], reporting: Reporting) -> int:
+        results = conduct(name, experiment, options, reporting.out, progress)
+        show(results, experiment.text(results), reporting.json)
+        return 0 if experiment.good(results) else NOT_SHOWN
+
+    return command_of(experiment.measure, Reporting(), run)
 
 
 def command_of(

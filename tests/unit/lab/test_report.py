@@ -24,8 +24,8 @@ from worldline.lab.report import (
     Standing,
     Table,
     Words,
-    write_report,
 )
+from worldline.lab.report_folder import write_report
 from worldline.lab.telemetry import Telemetry
 
 

@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar
 from worldline.errors import BadValue, Internal, RunVoid
 from worldline.lab.bench.table import Entry
 from worldline.lab.experiments.table import EXPERIMENTS
-from worldline.lab.report import Report, Run, write_report
+from worldline.lab.report import Report, Run
+from worldline.lab.report_folder import write_report
 from worldline.lab.telemetry import Telemetry
 
 Result = TypeVar("Result")
