@@ -50,7 +50,7 @@ from worldline.migration.story import Story
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode
 from worldline.units import format_bytes, format_seconds
-from worldline.wire import encoded, records, spread
+from worldline.wire import records
 
 
 @dataclass(slots=True)
@@ -339,33 +339,3 @@ class SourceMachine:
     def _report(self, note: str) -> Report:
         frozen = self.phase in (Phase.FROZEN, Phase.SEALED, Phase.PREPARED)
         return Report(self._round.number, self._bytes_moved, self._dirty_bytes_before, frozen, note)
-
-
-def event_of(record: records.Record) -> Event:
-    """The event that a record from the target is. Raises `Malformed` for one that only a source or a link writes."""
-    match record:
-        case records.Digests(number, leaves):
-            return DigestsIn(number, tuple((leaf.extent, leaf.digest) for leaf in leaves))
-        case records.Prepared(root):
-            return PreparedIn(root)
-        case records.Refused(code, sentence) | records.Abort(code, sentence):
-            return RefusedIn(code, sentence)
-        case (
-            records.Hello()
-            | records.ManifestRecord()
-            | records.Chunk()
-            | spread.Spread()
-            | spread.Piece()
-            | spread.Streams()
-            | spread.Doors()
-            | encoded.Encoded()
-            | encoded.Decodes()
-            | records.Shared()
-            | records.CopyRecord()
-            | records.RowsRecord()
-            | records.RoundEnd()
-            | records.Seal()
-        ):
-            raise Malformed(f"a {record.TYPE.name} record from a target")
-        case _:
-            assert_never(record)

@@ -66,7 +66,7 @@ from worldline.migration.target_words import (
 )
 from worldline.schema.rows import Copy
 from worldline.units import format_bytes
-from worldline.wire import encoded, records, spread
+from worldline.wire import records
 
 
 @dataclass(slots=True)
@@ -435,30 +435,3 @@ class TargetMachine:
         self._enter(Phase.DISCARDED, f"discarded, {code}: {sentence}", now_s)
         failed: list[Command] = [] if answered else [Failed(code, sentence, facts)]
         return [Discard(zero=not self._hands_over), *failed]
-
-
-def event_of(record: records.Record) -> Event:
-    """The event that a record from the source is. Raises `Malformed` for one that only a target or a link writes."""
-    match record:
-        case records.Hello(session, epoch, move, mode):
-            return HelloIn(Attempt(move, session, epoch, mode))
-        case records.ManifestRecord(generation, manifest):
-            return ManifestIn(generation, manifest)
-        case records.RoundEnd(number, nbytes):
-            return RoundEndIn(number, nbytes)
-        case records.Seal():
-            return SealIn(record.root, record.layout, record.block, record.number, record.leaf_count, record.generation)
-        case records.Abort(code, sentence):
-            return AbortIn(code, sentence)
-        case records.CopyRecord(copy):
-            return CopyIn(copy)
-        case records.RowsRecord(runs, data):
-            return RowsIn(runs, data)
-        case records.Digests() | records.Prepared() | records.Refused():
-            raise Malformed(f"a {record.TYPE.name} record from a source")
-        case records.Chunk() | records.Shared() | spread.Spread() | spread.Piece() | spread.Streams() | spread.Doors():
-            raise Malformed(f"a {record.TYPE.name} record from a source")
-        case encoded.Encoded() | encoded.Decodes():
-            raise Malformed(f"a {record.TYPE.name} record from a source")
-        case _:
-            assert_never(record)

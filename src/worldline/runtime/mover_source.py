@@ -21,8 +21,9 @@ from worldline.errors import Internal, LinkCut, Malformed, WorldlineError, from_
 from worldline.migration import source_words as words
 from worldline.migration.attempt import Attempt
 from worldline.migration.grains import Step
+from worldline.migration.heard import from_target
 from worldline.migration.rounds import Limits
-from worldline.migration.source import SourceMachine, event_of
+from worldline.migration.source import SourceMachine
 from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Read, Survey, Wish
 from worldline.runtime.hosting import HostedSession
@@ -233,7 +234,7 @@ class SourceRun:
                     raise Malformed("bytes landed at a source")
                 record = records.decode_record(event.data)
                 if record is not None:
-                    self._events.put_nowait(event_of(record))
+                    self._events.put_nowait(from_target(record))
         except WorldlineError as error:
             self._link_failed(error)
 

@@ -22,7 +22,8 @@ from worldline.clock import Clock
 from worldline.errors import HostGone, Internal, LinkCut, WorldlineError, from_record
 from worldline.migration import target_words as words
 from worldline.migration.attempt import Attempt
-from worldline.migration.target import TargetMachine, event_of
+from worldline.migration.heard import from_source
+from worldline.migration.target import TargetMachine
 from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Engine, Proven
 from worldline.runtime.host_handover import HandedOver
@@ -239,7 +240,7 @@ class TargetAttempt:
         if isinstance(record, records.Seal):
             self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:
-            self._events.put_nowait(event_of(record))
+            self._events.put_nowait(from_source(record))
 
     def _link_failed(self, error: WorldlineError) -> None:
         if isinstance(error, LinkCut):

@@ -15,8 +15,7 @@ from worldline.errors import Corrupt, NoCapacity
 from worldline.migration import source_words as source
 from worldline.migration import target_words as target
 from worldline.migration.attempt import Attempt
-from worldline.migration.source import event_of as from_target
-from worldline.migration.target import event_of as from_source
+from worldline.migration.heard import from_source, from_target
 from worldline.schema.contract import Tier
 from worldline.schema.ids import HostId, ReceiptId
 from worldline.schema.layout import Extent

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from worldline.errors import IllegalTransition, Malformed
 from worldline.migration import source as s
+from worldline.migration.heard import from_target
 from worldline.schema.contract import Contract
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.inventory import Free, Kind
@@ -231,8 +232,8 @@ def test_a_cut_taken_after_the_end_is_let_go() -> None:
 
 def test_records_of_a_source_are_no_events_for_a_source() -> None:
     with pytest.raises(Malformed, match="SEAL record from a target"):
-        s.event_of(records.Seal(b"r" * 32, b"l" * 32, 1, 1, 1, 1))
-    assert s.event_of(records.Abort("DEADLINE", "late")) == s.RefusedIn("DEADLINE", "late")
+        from_target(records.Seal(b"r" * 32, b"l" * 32, 1, 1, 1, 1))
+    assert from_target(records.Abort("DEADLINE", "late")) == s.RefusedIn("DEADLINE", "late")
 
 
 EVENTS: tuple[s.Event, ...] = (

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from worldline.errors import IllegalTransition, Malformed, StaleEpoch
 from worldline.migration import target as t
+from worldline.migration.heard import from_source
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.inventory import Free, Kind
 from worldline.schema.layout import LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment
@@ -295,8 +296,8 @@ def test_a_discard_of_a_proven_target_answers_no_second_time() -> None:
 
 def test_records_of_a_target_are_no_events_for_a_target() -> None:
     with pytest.raises(Malformed, match="PREPARED record from a source"):
-        t.event_of(records.Prepared(ROOT))
-    assert t.event_of(records.Hello(SessionId("w"), Epoch(3), MoveId("m"), Mode.PRECOPY)) == t.HelloIn(ATTEMPT)
+        from_source(records.Prepared(ROOT))
+    assert from_source(records.Hello(SessionId("w"), Epoch(3), MoveId("m"), Mode.PRECOPY)) == t.HelloIn(ATTEMPT)
 
 
 EVENTS: tuple[t.Event, ...] = (
