@@ -43,12 +43,12 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the rows of an entry along `dim` were a block before; `NEW` where they were not."""
+    """An entry along `dim`, as digests of its rows; and where each row was a block before, `NEW` where it was not."""
 
     dim: int
-    sources: np.ndarray  # int64 [rows]
-    before: int
-    """How many rows there were."""
+    old: np.ndarray  # uint64
+    now: np.ndarray  # uint64
+    sources: np.ndarray  # int64, as long as `now`
 
     @property
     def changed(self) -> np.ndarray:
@@ -57,14 +57,8 @@ class Rows:
 
     @property
     def new(self) -> np.ndarray:
+        """Numbers of the rows that were nowhere."""
         return np.flatnonzero(self.sources == NEW)
-
-    @property
-    def shift(self) -> int | None:
-        """By how much the rows that moved went down, where it is one distance for all of them."""
-        there = np.flatnonzero(self.sources != NEW)
-        ways = np.unique((self.sources[there] - there)[self.sources[there] != there])
-        return int(ways[0]) if len(ways) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,8 @@ class Change:
 def change(before: Piece | None, after: Piece) -> Change:
     """From one boundary to the next. An entry that was not there, or was no tensor of this dtype, is all new."""
     alike = before is not None and (before.dtype, len(before.shape)) == (after.dtype, len(after.shape))
+    if before is not None and not after.shape:
+        alike = alike and before.nbytes == after.nbytes
     rebound = before is None or (before.address, before.dtype) != (after.address, after.dtype)
     if before is None or not alike:
         return Change(_all_new(after), rebound, None)
@@ -114,8 +110,6 @@ def _mask(before: Piece, after: Piece) -> np.ndarray:
     if before.shape == after.shape:
         differs: np.ndarray = before.octets != after.octets
         return differs
-    if not after.shape:
-        return np.ones(after.nbytes, np.bool_)
     common = tuple(slice(min(a, b)) for a, b in zip(before.shape, after.shape, strict=True))
     mask = np.ones((*after.shape, after.item_bytes), np.bool_)
     mask[common] = _shaped(before)[common] != _shaped(after)[common]
@@ -145,16 +139,24 @@ def _rows(before: Piece, after: Piece) -> Rows | None:
 
 def _along(before: Piece, after: Piece, dim: int) -> Rows:
     old, new = _digests(before, dim), _digests(after, dim)
-    common = min(len(old), len(new))
-    sources = np.full(len(new), NEW, np.int64)
-    if common:
-        sources[:common] = row_sources(old[:common], new[:common])
-    return Rows(dim, sources, len(old))
+    size = max(len(old), len(new))
+    sources = row_sources(_padded(old, size, _NO_OLD), _padded(new, size, _NO_NEW))[: len(new)]
+    return Rows(dim, old, new, sources)
+
+
+_NO_OLD, _NO_NEW = np.uint64(0x6E6F206F6C642121), np.uint64(0x6E6F206E65772121)
+"""Stand for rows that are not there; no digest's, but by a chance of 2^-64 a row."""
+
+
+def _padded(digests: np.ndarray, size: int, filler: np.uint64) -> np.ndarray:
+    return np.concatenate([digests, np.full(size - len(digests), filler, np.uint64)])
 
 
 def _digests(piece: Piece, dim: int) -> np.ndarray:
     """uint64, one a row."""
     size = piece.shape[dim]
+    if not size:
+        return np.zeros(0, np.uint64)
     rows = np.ascontiguousarray(np.moveaxis(_shaped(piece), dim, 0)).reshape(size, -1)
     return np.fromiter((xxhash.xxh3_64_intdigest(row.data) for row in rows), np.uint64, size)
 

@@ -7,5 +7,8 @@ from worldline.lab.bench.table import Entry
 _HERE = "worldline.lab.instruments"
 INSTRUMENTS: dict[str, Entry] = {
     "rewrite": Entry(f"{_HERE}.rewrite:REWRITE", "What part of each family a block changes, and what of it is new."),
+    "classify": Entry(
+        f"{_HERE}.classify:CLASSIFY", "What each entry of the state is, and what that means for moving it."
+    ),
 }
 """Every instrument by its name; `where` names its `experiments.frame.Experiment`."""
