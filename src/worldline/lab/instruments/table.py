@@ -10,5 +10,8 @@ INSTRUMENTS: dict[str, Entry] = {
     "classify": Entry(
         f"{_HERE}.classify:CLASSIFY", "What each entry of the state is, and what that means for moving it."
     ),
+    "inventory": Entry(
+        f"{_HERE}.inventory:INVENTORY", "What breaks when a part of the state is left out, and how loudly."
+    ),
 }
 """Every instrument by its name; `where` names its `experiments.frame.Experiment`."""
