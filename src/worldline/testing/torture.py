@@ -16,7 +16,8 @@ from worldline.errors import BadValue
 from worldline.lab.fingerprint import Fingerprint, fingerprint
 from worldline.testing.simulation import Simulation, Tally, Violation
 from worldline.testing.torture_crash import Crash, Fate
-from worldline.testing.torture_runs import CrashRuns, Twin
+from worldline.testing.torture_player import Twin
+from worldline.testing.torture_runs import CrashRuns
 
 BATCH = 50
 """Histories between two lines of progress, and for one process at a time."""
