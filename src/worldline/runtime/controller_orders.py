@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Coroutine
 
 import msgspec
 
@@ -30,6 +28,7 @@ from worldline.runtime import messages as wire
 from worldline.runtime.controller_book import Book, with_receipt
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_hosts import HostLink
+from worldline.runtime.controller_requests import Request, request_of
 from worldline.runtime.driver import next_event
 from worldline.runtime.error_record import ErrorRecord
 from worldline.runtime.messages import Move
@@ -45,18 +44,6 @@ BULK_MARGIN_S = 30.0
 """Beyond the contract's completion deadline, which the machine itself keeps."""
 RECORD_PAUSE_S = 0.25
 """Between two tries to write a line."""
-
-HostCommand: TypeAlias = (
-    words.PrepareTarget
-    | words.RunSource
-    | words.AwaitPrepared
-    | words.WriteImage
-    | words.LoadImage
-    | words.Activate
-    | words.Retire
-    | words.Discard
-    | words.Thaw
-)
 
 replace = msgspec.structs.replace
 log = logging.getLogger(__name__)
@@ -163,91 +150,22 @@ class OrderRun:
             case words.ReadOwner():
                 self._spawn(calls, self._read_owner(command.delay_s))
             case _:
-                call, message, answer, delay_s = self._request(command)
-                self._spawn(calls, self._call(call, message, answer, delay_s))
+                self._spawn(calls, self._call(request_of(command, self.order, self._cargo)))
 
-    def _request(self, command: HostCommand) -> tuple[Call, wire.Message, Answer, float]:
-        """The call that a command stands for, and how its answer becomes an event."""
-        order, cargo = self.order, self._cargo
-        match command:
-            case words.PrepareTarget():
-                return Call.PREPARE_TARGET, self._prepare(), Answer(wire.Endpoint, _target_ready), 0.0
-            case words.RunSource(transport, address, key):
-                endpoint = wire.Endpoint(transport, address, key)
-                told = (order.move, order.session, order.epoch, order.mode, endpoint, cargo.planted)
-                run = wire.RunSource(*told, cargo.grant_bytes, cargo.codec)
-                return Call.RUN_SOURCE, run, Answer(wire.SourceSealed, _source_sealed), 0.0
-            case words.AwaitPrepared():
-                return Call.AWAIT_PREPARED, wire.AwaitPrepared(order.move), Answer(Receipt, words.TargetPrepared), 0.0
-            case words.WriteImage(image):
-                write = wire.WriteImage(order.move, order.session, order.epoch, image, cargo.planted)
-                return Call.WRITE_IMAGE, write, Answer(Receipt, words.ImageWritten), 0.0
-            case words.LoadImage(image):
-                return Call.LOAD_IMAGE, self._load(image), Answer(Receipt, words.TargetPrepared), 0.0
-            case words.Activate(epoch, delay_s):
-                return (
-                    Call.ACTIVATE,
-                    wire.Activate(order.move, epoch),
-                    Answer(wire.SessionFacts, lambda _: words.Activated()),
-                    delay_s,
-                )
-            case words.Retire(epoch, delay_s):
-                retire = wire.Retire(order.move, order.session, epoch)
-                return Call.RETIRE, retire, Answer(None, lambda _: words.Retired()), delay_s
-            case words.Discard(delay_s):
-                return Call.DISCARD, wire.Discard(order.move), Answer(None, lambda _: words.Discarded()), delay_s
-            case words.Thaw(delay_s, epoch):
-                thaw = wire.Thaw(order.move, order.session, epoch)
-                return Call.THAW, thaw, Answer(None, lambda _: words.Thawed()), delay_s
-            case _:
-                assert_never(command)
-
-    def _prepare(self) -> wire.PrepareTarget:
-        order, cargo = self.order, self._cargo
-        assert order.source is not None
-        assert order.target is not None
-        assert cargo.source_plan is not None
-        return wire.PrepareTarget(
-            move=order.move,
-            session=order.session,
-            epoch=order.epoch,
-            spec=cargo.spec,
-            witness=cargo.witness,
-            source=order.source,
-            target=order.target,
-            mode=order.mode,
-            transport=cargo.transport,
-            state_bytes=cargo.state_bytes,
-            source_plan=cargo.source_plan,
-            qualification=cargo.qualification,
-            fault=cargo.planted,
-        )
-
-    def _load(self, image: str) -> wire.LoadImage:
-        order, cargo = self.order, self._cargo
-        return wire.LoadImage(
-            move=order.move,
-            session=order.session,
-            epoch=order.epoch,
-            spec=cargo.spec,
-            witness=cargo.witness,
-            image=image,
-            qualification=cargo.qualification,
-            written_under=cargo.written_under,
-            fault=cargo.planted,
-        )
-
-    async def _call(self, call: Call, message: wire.Message, answer: Answer, delay_s: float) -> None:
+    async def _call(self, request: Request) -> None:
+        call = request.call
         side = SIDE_OF[call]
-        await asyncio.sleep(delay_s)
+        await asyncio.sleep(request.delay_s)
         try:
             if not self._ends.same_process(side):
                 raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
             wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
             link = self._ends.link(side)
-            result = await self._trouble.carry(STEP_OF_CALL[call], lambda: link.call(message, answer.kind, wait_s))
+            result = await self._trouble.carry(
+                STEP_OF_CALL[call], lambda: link.call(request.message, request.answered_by, wait_s)
+            )
             _check_signer(result, link)
-            event = answer.event(result)
+            event = request.event(result)
         except (UnknownSession, UnknownMove) as error:
             # The process that had it is over, and this one answers in its name: see `Hosts`.
             log.warning("move %s: %s answered %s", self.order.move, side, error)
@@ -392,14 +310,6 @@ class OrderRun:
         task.add_done_callback(self._calls.discard)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a host answers to a call, and the event that this is."""
-
-    kind: Any
-    event: Callable[[Any], Event]
-
-
 _PROOF_OF = {
     Mode.FREEZE: Call.AWAIT_PREPARED,
     Mode.PRECOPY: Call.AWAIT_PREPARED,
@@ -412,16 +322,6 @@ SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})
 """Calls about state in a host's memory that are repeated until they succeed: a process that does not know it is not the
 one that had it."""
-
-
-def _target_ready(endpoint: wire.Endpoint) -> Event:
-    return words.TargetReady(endpoint.transport, endpoint.address, endpoint.key)
-
-
-def _source_sealed(sealed: wire.SourceSealed) -> Event:
-    return words.SourceSealed(
-        sealed.root, sealed.block, sealed.number, sealed.frozen_at_s, sealed.bytes_moved, sealed.rounds
-    )
 
 
 def _failed(call: Call, error: WorldlineError) -> Event:
