@@ -6,7 +6,9 @@ from random import Random
 import pytest
 
 from worldline.cli import main
+from worldline.lab.experiments.contention import fit
 from worldline.lab.experiments.players import bursts
+from worldline.lab.experiments.prices import fan_in_of
 from worldline.lab.experiments.reclaim import lost_share
 
 
@@ -43,3 +45,13 @@ def test_bursts_come_as_often_as_said_and_vary_as_the_public_trace_does():
     variance = sum((count - mean) ** 2 for count in counts[:400]) / 399
     assert mean == pytest.approx(100, rel=0.1)
     assert 9 < variance / mean < 18
+
+
+def test_the_intercept_is_the_line_through_the_times():
+    assert fit([1, 2, 3], [3.5, 5.5, 7.5]) == pytest.approx((2.0, 1.5))
+
+
+def test_the_papers_lane_takes_fewer_moves_than_its_fluid_bound():
+    for row in (fan_in_of(threads, 9.33e9) for threads in (1, 2, 4)):
+        assert row.live <= row.frozen <= row.fluid
+    assert (fan_in_of(1, 9.33e9).frozen, round(fan_in_of(1, 9.33e9).fluid, 2)) == (1, 2.23)

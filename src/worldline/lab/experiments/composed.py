@@ -56,8 +56,8 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     sessions: int = 12,
     hosts_each: int = 3,
     state: str = "70MB",
-    rate: str = "200Mbit",
-    period_ms: float = 3000.0,
+    rate: str = "400Mbit",
+    period_ms: float = 1500.0,
     seed: int = 1,
 ) -> Composed:
     """Runs serving, moves, admission, lanes, codec, incast control and consolidation together, on two providers' hosts.
@@ -120,7 +120,8 @@ class _Scene:
         self._clock: Clock = SystemClock()
         self._chance = Random(layout.seed)
         self._players: dict[str, Player] = {}
-        self._requests = Requests(layout, fleet.url, self._players, self._clock)
+        self._small: set[str] = set()
+        self._requests = Requests(layout, fleet.url, self._players, self._small, self._clock)
         self._giving = Giving(fleet.url, self._clock)
 
     def run(self) -> Composed:
@@ -196,6 +197,8 @@ class _Scene:
         chance = Random(self._chance.random())
         player = Player(self._fleet.url, session.id, max(1, len(session.actions)), habit, chance, self._clock)
         self._players[session.id] = player
+        if world == SMALL_WORLD:
+            self._small.add(session.id)
         player.start()
 
     # ---- play

@@ -19,7 +19,7 @@ from worldline.schema.receipt import Mode
 
 REAL_STATE_BYTES, REAL_LINK_BYTES_PER_S, REAL_DIRTY_BYTES_PER_S = 1.67e9, 12.5e9, 0.93e9
 """The paper's session and link: what the projections are of."""
-REAL_CONTRACT = Contract(pause_bound_s=0.4, completion_deadline_s=2.0)
+REAL_CONTRACT = Contract(pause_bound_s=0.4, completion_deadline_s=3.0)
 _PROMISED = {DeadlineMissed.code, TimedOut.code, BandwidthShort.code}
 """An admitted move that ends with one of these was promised a time that was not kept."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -23,12 +23,13 @@ STATE_BYTES_MIN = 64_000_000
 WORLD, SMALL_WORLD = "load", "reference"
 REAL_LINK_BYTES_PER_S = 12.5e9
 REAL_STATE_BYTES = 1.67e9
-PAUSE_BOUND_S, DEADLINE_S = 0.4, 2.0
+PAUSE_BOUND_S, DEADLINE_S = 0.4, 3.0
 """Of a session of 1.67 GB on a link of 12.5 GB/s; here both stretch as the time does that a state takes to cross."""
 HASTY_S = 1.0
 """Both times of one session's contract: nothing here is fast enough for it, and each of its moves is to be refused."""
 REQUEST_GAP_S = 0.7
 """Between two requests, on average; they come in bursts."""
+SMALL_EVERY = 8
 SAMPLE_S = 0.5
 
 
@@ -90,8 +91,12 @@ class Layout:
 class Requests:
     """A stream of requests in bursts: each wants a session that is being played on a host of the other provider."""
 
-    def __init__(self, layout: Layout, url: str, players: Mapping[str, Player], clock: Clock) -> None:
+    def __init__(
+        self, layout: Layout, url: str, players: Mapping[str, Player], small: Collection[str], clock: Clock
+    ) -> None:
+        """`small`: sessions of which a move is over at once; one request in `SMALL_EVERY` asks for one of them."""
         self._layout = layout
+        self._small = small
         self._clock = clock
         self._url = url
         self._players = players
@@ -131,7 +136,10 @@ class Requests:
 
     def _one(self, client: Client) -> None:
         """Asks for one move, between hosts that no other one asked for here keeps busy."""
-        free = [name for name, player in list(self._players.items()) if player.playing]
+        small = self._chance.random() < 1 / SMALL_EVERY
+        free = [
+            name for name, player in list(self._players.items()) if player.playing and (name in self._small) == small
+        ]
         self._chance.shuffle(free)
         open_hosts = self._open_hosts(client)
         for session in free:

@@ -58,7 +58,7 @@ def _what() -> Section:
                 "{composed/seconds:.0f} s by simulated players who were away for {composed/away_share:.0%} of "
                 "it. Against links of 12.5 GB/s every time is {composed/dilation:.0f} times as long, bytes being "
                 "equal; against a session of 1.67 GB on such a link, {composed/stretch:.1f} times. The contract is "
-                "that of a pause of 400 ms and a deadline of 2 s there: here {composed/pause_bound_s:.1f} s and "
+                "that of a pause of 400 ms and a deadline of 3 s there: here {composed/pause_bound_s:.1f} s and "
                 "{composed/deadline_s:.0f} s."
             ),
             Words(

@@ -5,6 +5,10 @@ from __future__ import annotations
 from worldline.lab.bench.table import Entry
 
 EXPERIMENTS: dict[str, Entry] = {
+    "contention": Entry(
+        "worldline.lab.experiments.contention:CONTENTION", "Many moves into one receiver: T(N), against the analysis."
+    ),
+    "prices": Entry("worldline.lab.experiments.prices:PRICES", "What a move costs, and what a lane can take."),
     "prewarm": Entry(
         "worldline.lab.experiments.prewarm:PREWARM", "Returns hot, at first touch and cold; when a park pays."
     ),
