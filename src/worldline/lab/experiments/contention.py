@@ -2,7 +2,7 @@
 
 Hosts on a shaped port, the product's own moves under its calendar. *Frozen* moves are atomic: T(N) = o + N C, so two
 points give o and C, and the fluid bound floor(H B / S) is too hopeful. *Live* moves go on rewriting while they
-wait for their turn, and carry more bytes the longer they wait. The analysis gets nothing but N = 1 and the link's rate.
+wait for their turn, and carry more bytes the longer they wait. The analysis gets nothing but N = 1.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class Contention:
     intercept_s: float
     each_s: float
     analysis_overhead_s: float
-    """T(1) - S / B: what the analysis adds to the fluid bound."""
+    """T(1) less its pause: what is not spent on the ports."""
     analysis_each_s: float
+    """The pause of a frozen move that has the ports for itself: C."""
     off_max: float
     """The largest difference of analysis and measurement, over the measurement."""
     paper_two_s: float
@@ -130,6 +131,8 @@ def measure(
 class _Timed:
     took_s: float
     sent_over_state: float
+    paused_s: float
+    """Mean of the moves: of a frozen one, the time in which it has the ports for itself or waits for them."""
 
 
 class _Scene:
@@ -162,7 +165,8 @@ class _Scene:
             self._move(name, Mode.FREEZE)
         self._here, self._there = self._there, self._here
         receipts = [move.receipt for move in moves if move.receipt is not None]
-        return _Timed(took_s, mean(each.bytes_moved / each.state_bytes for each in receipts))
+        sent = mean(each.bytes_moved / each.state_bytes for each in receipts)
+        return _Timed(took_s, sent, mean(each.pause_s for each in receipts))
 
     def _move(self, name: str, mode: Mode) -> Move:
         return self._client.session(name).move(self._there, mode=mode)
@@ -184,12 +188,13 @@ def _found(timed: Sequence[tuple[int, list[_Timed], list[_Timed]]], state_bytes:
     frozen = [_took(rounds) for _, rounds, _ in timed]
     each_s, intercept_s = fit(numbers, frozen)
     fluid_s = state_bytes / link
-    overhead_s = max(0.0, frozen[0] - fluid_s)
+    alone_s = median(one.paused_s for one in timed[0][1])
+    overhead_s = max(0.0, frozen[0] - alone_s)
     counts = [
         AtCount(
             count,
             took,
-            overhead_s + count * fluid_s,
+            overhead_s + count * alone_s,
             count * fluid_s,
             _took(live),
             median(one.sent_over_state for one in live),
@@ -202,7 +207,7 @@ def _found(timed: Sequence[tuple[int, list[_Timed], list[_Timed]]], state_bytes:
         intercept_s,
         each_s,
         overhead_s,
-        fluid_s,
+        alone_s,
         max(abs(row.analysis_s - row.frozen_s) / row.frozen_s for row in counts),
         PAPER_OVERHEAD_S + 2 * PAPER_MOVE_S,
         paper.fluid,
@@ -267,7 +272,7 @@ def report(results: Contention) -> Report:
     )
     said = (
         "Sessions of {contention/state_bytes} bytes into one port of {contention/link_bytes_per_s} bytes/s, asked for "
-        "at one time. The analysis takes T(1) and the rate; it is off by at most {contention/off_max:.0%}. A live move "
+        "at one time. The analysis takes N = 1 alone; it is off by at most {contention/off_max:.0%}. A live move "
         "goes on being rewritten while it waits, so what it sends grows with N."
     )
     found = Section("Found", (Words(said), Listing("By N", base, columns), plot, line))

@@ -64,7 +64,7 @@ class Prices:
     fan_in: list[FanIn]
 
 
-def measure(trial: Trial, *, rounds: int = 5, size: str = "200MB", period_ms: float = 800.0) -> Prices:
+def measure(trial: Trial, *, rounds: int = 5, size: str = "200MB", period_ms: float = 400.0) -> Prices:
     """Prices every step of a move on this machine, and what a verification lane can take.
 
     Parameters
@@ -81,7 +81,7 @@ def measure(trial: Trial, *, rounds: int = 5, size: str = "200MB", period_ms: fl
     if rounds < 5:
         raise BadValue(f"5 rounds or more are measured, not {rounds}")
     bench = Bench(SystemClock(), trial.folder, rounds, trial.say, trial.telemetry)
-    finding = bench_prices(bench, size=size, period_ms=period_ms)
+    finding = bench_prices(bench, bytes=size, period_ms=period_ms)
     steps: list[Step] = []
     pauses: list[Pause] = []
     for row in finding.rows:
