@@ -59,6 +59,8 @@ class Engines:
     async def get(self, spec: SessionSpec) -> Built:
         """The engine for `spec`. Raises `UnknownWorld`, `MissingExtra`, `BadValue`."""
         key = msgspec.msgpack.encode((spec.world, sorted(spec.options.items())))
+        if key in self._built:  # nobody waits for another world to be built
+            return self._built[key]
         async with self._building:
             if key not in self._built:
                 loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ import torch
 from worldline.clock import SystemClock
 from worldline.errors import BadValue
 from worldline.schema.inventory import Free, Kind, Rule
-from worldline.units import parse_bytes
+from worldline.units import format_bytes, parse_bytes
 from worldline.worlds.load_shape import (
     BLOCK_FRAMES,
     FULL_LAYERS,
@@ -39,6 +39,8 @@ from worldline.worlds.protocol import Memory, Options, Readout, Tree
 ACTIONS = ("stay", "forward", "back", "left", "right")
 TINTS = np.array([[150, 150, 160], [90, 200, 110], [210, 120, 80], [90, 140, 230], [220, 190, 80]], np.float32)
 LAYERS_MAX, HORIZON_FRAMES_MAX = 256, 100_000
+BYTES_MAX = 10**12
+"""Of one session: no host has more, and a shape without end is never laid out."""
 SIDE_PX = 96
 CELL_PX = SIDE_PX // WINDOW_FRAMES
 STRIP_PX = 6
@@ -73,6 +75,8 @@ class LoadOptions:
 
     def shape(self) -> Shape:
         if self.bytes:
+            if parse_bytes(self.bytes) > BYTES_MAX:
+                raise BadValue(f"a load session has at most {format_bytes(BYTES_MAX)}, not {self.bytes}")
             return shape_of_size(parse_bytes(self.bytes), self.layers, self.horizon_frames, self.vae)
         return Shape(max(1, round(self.scale * FULL_TOKENS)), self.layers, self.horizon_frames, self.vae)
 

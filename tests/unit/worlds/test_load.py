@@ -92,6 +92,7 @@ def test_a_size_too_small_for_any_session_is_refused():
         {"scale": 0.0},
         {"layers": 3},
         {"layers": 10**9},
+        {"bytes": "1e30MB"},
         {"compute_share": 1.5},
         {"horizon_frames": 3},
         {"horizon_frames": 2**62},
