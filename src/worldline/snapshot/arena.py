@@ -315,9 +315,14 @@ def advise(address: int, nbytes: int, advice: int) -> None:
 
 
 def put(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None:
+    """Maps at exactly these addresses. A child that is forked has no part of shared memory: no fence or watch of this
+    process would reach it there.
+    """
     got = _libc.mmap(address, nbytes, protection, flags | _MAP_FIXED, fd, 0)
     if got != address:
         raise OSError(ctypes.get_errno(), "mmap of an arena")
+    if flags & mmap.MAP_SHARED:
+        advise(address, nbytes, mmap.MADV_DONTFORK)
 
 
 def _cover(address: int, nbytes: int, _keeps: object = None) -> None:

@@ -111,14 +111,17 @@ class Watch:
     def follow(self, move: Callable[[], bool], address: int) -> bool:
         """`move()` puts the mapping at `address`, by mremap, and says whether it did; what was armed stays armed there.
 
-        The kernel holds the mover until its event was read, hence the thread.
+        The kernel holds the mover until its event was read, hence the thread. What another thread touches meanwhile at
+        the old addresses, while they still reach the memory, counts as written.
         """
         reader = threading.Thread(target=os.read, args=(self._faults, _EVENT_BYTES), daemon=True)
         reader.start()
         if not move():
             return False
         reader.join()
-        self._address = address
+        before, self._address = self._address, address
+        late = _scan(before, before + self._nbytes, 0, 0, _PAGE_PRESENT | _PAGE_SWAPPED)
+        self.disarm(Extent(start - before, end - start) for start, end in late)
         return True
 
     def close(self) -> None:

@@ -1,8 +1,10 @@
 """An arena's size is sealed, its close is a fence, and a thousand sessions leave nothing behind."""
 
+import faulthandler
 import fcntl
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,18 @@ def test_an_arena_that_is_dropped_unclosed_is_closed():
     del arena
     gc.collect()
     assert open_fds() == before
+
+
+def test_a_forked_child_can_not_write_the_arena():
+    with Arena.create(PAGE_BYTES, "forked") as arena:
+        view = arena.bytes_at(Extent(0, 1))
+        arena.withdraw()
+        arena.give_back()
+        child = os.fork()
+        if child == 0:
+            faulthandler.disable()
+            view[0] = 1
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV
+        assert view[0] == 0

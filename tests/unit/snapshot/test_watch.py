@@ -5,7 +5,7 @@ import pytest
 
 from worldline.runtime.host_handover import HandedOver
 from worldline.schema.layout import Extent
-from worldline.snapshot.arena import PAGE_BYTES, Arena
+from worldline.snapshot.arena import PAGE_BYTES, Arena, Range, carry
 from worldline.snapshot.watch import Watch
 
 PAGES = 64
@@ -84,6 +84,20 @@ def test_the_watch_goes_with_a_withdrawn_arena_and_comes_back_with_it(arena, wat
     arena.give_back()
     view[4 * PAGE_BYTES] = 1
     assert watch.written() == [page(2), page(4)]
+
+
+def test_what_is_written_at_the_old_addresses_before_they_are_covered_counts_as_written(arena, watch):
+    view = np.frombuffer(arena.bytes_at(page(0, PAGES)), np.uint8)
+    watch.arm([page(0, PAGES)])
+    aside = Range(arena.capacity)
+
+    def move():
+        done = carry(arena.address, aside.address, arena.capacity)
+        view[5 * PAGE_BYTES] = 1
+        return done
+
+    if watch.follow(move, aside.address):
+        assert any(found.offset <= 5 * PAGE_BYTES < found.offset + found.nbytes for found in watch.written())
 
 
 def test_a_withdrawn_arena_that_is_closed_reaches_nothing_any_more(arena):
