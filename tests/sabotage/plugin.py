@@ -10,7 +10,7 @@ from collections.abc import Callable
 from worldline.control import handoff, playback
 from worldline.migration import source, target
 from worldline.runtime import controller_book, store_sqlite
-from worldline.verify import durable, image
+from worldline.verify import disk, durable
 
 
 def target_digest() -> None:
@@ -57,12 +57,7 @@ def gateway_epoch() -> None:
 
 def image_flush() -> None:
     """An image gets its name before its bytes are on the disk."""
-
-    class Lazy:
-        def __getattr__(self, name: str) -> object:
-            return (lambda fd: None) if name == "fsync" else getattr(os, name)
-
-    image.os = Lazy()
+    disk.RealDisk.flush = lambda self, fd: None
 
 
 def name_flush() -> None:
