@@ -224,7 +224,8 @@ class Readings:
 
     def _forget_neighbours(self, extent: Extent) -> None:
         """Arming a page anew hides that it was written, so what was read of it before is forgotten."""
-        assert self._leaves is not None, "leaves are armed after a boundary"
+        if self._leaves is None:  # no boundary yet, and nothing is known
+            return
         for index in self._leaves.touched(whole_pages(extent)):
             neighbour = self._leaves.extents[index]
             self._known.pop(neighbour, None)

@@ -145,6 +145,7 @@ def test_a_leaf_that_shares_a_page_with_an_announced_one_is_not_taken_to_be_unwr
         readings.settle()
         arena.bytes_at(Extent(0, 1))[0] = 1
         readings.announce(Extent(half, half))
+        readings.end_block()
         readings.settle()
         first, second = readings.take(manifest)
         assert first is None and second is not None
