@@ -58,6 +58,7 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     state: str = "70MB",
     rate: str = "400Mbit",
     period_ms: float = 1500.0,
+    slack: float = 1.0,
     seed: int = 1,
 ) -> Composed:
     """Runs serving, moves, admission, lanes, codec, incast control and consolidation together, on two providers' hosts.
@@ -83,12 +84,14 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
         Of every host's port.
     period_ms: float
         Of a block.
+    slack: float
+        From 1: by how much the contract is wider, on a machine that does other things too.
     seed: int
         Of everything drawn by chance.
     """
-    if not (moves >= 0 and 2 <= hosts_each <= 8 and 1 <= sessions <= 64 and 5 <= seconds <= 3600):
+    if not (moves >= 0 and 2 <= hosts_each <= 8 and 1 <= sessions <= 64 and 5 <= seconds <= 3600 and slack >= 1):
         raise BadValue("a composed run has 2 to 8 hosts a provider, 1 to 64 sessions, and 5 to 3600 seconds")
-    layout = Layout(moves, seconds, sessions, hosts_each, state, parse_rate(rate), period_ms, seed)
+    layout = Layout(moves, seconds, sessions, hosts_each, state, parse_rate(rate), period_ms, slack, seed)
     run_dir = trial.folder / "run"
     with ExitStack() as stack:
         fabric = stack.enter_context(Fabric(list(layout.provider), layout.link_bytes_per_s))
