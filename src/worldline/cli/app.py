@@ -43,7 +43,13 @@ HELP = """Exact-state serving for interactive world models: move, park, resume a
 A session is moved bit for bit, or nothing is installed. Start with `worldline up`.
 """
 
-app = App(name="worldline", help=HELP, version=__version__, result_action="return_value")
+app = App(
+    name="worldline",
+    help=HELP,
+    version=__version__,
+    result_action="return_value",
+    default_parameter=Parameter(negative_iterable=()),
+)
 for _name, _help in COMMANDS.items():
     app.command(f"worldline.cli.{_name}:{FUNCTIONS.get(_name, _name)}", name=_name, help=_help)
 
@@ -62,8 +68,8 @@ for _name, _help in OPERATIONS.items():
     app.command(f"worldline.cli.operate:{_name}", name=_name, help=_help)
 
 worlds = App(name="worlds", help="List the worlds that can be opened, or check one of your own.")
-worlds.command("worldline.cli.worlds:list_worlds", name="list")
-worlds.command("worldline.cli.worlds:check", name="check")
+worlds.command("worldline.cli.worlds:list_worlds", name="list", help="List the worlds that can be opened here.")
+worlds.command("worldline.cli.worlds:check", name="check", help="Say whether a world can be moved, and if not, why.")
 
 
 @worlds.default
@@ -76,21 +82,23 @@ def _list_worlds(*, json: Annotated[bool, Parameter(negative="")] = False) -> in
 app.command(worlds)
 
 receipt = App(name="receipt", help="Receipts, checked offline.")
-receipt.command("worldline.cli.receipt:verify", name="verify")
-receipt.command("worldline.cli.receipt:show_receipt", name="show")
-receipt.command("worldline.cli.receipt:show_keys", name="keys")
+receipt.command("worldline.cli.receipt:verify", name="verify", help="Check a receipt offline, and who made it.")
+receipt.command("worldline.cli.receipt:show_receipt", name="show", help="Show a receipt, or save it into a file.")
+receipt.command("worldline.cli.receipt:show_keys", name="keys", help="List the public keys of the fleet's hosts.")
 app.command(receipt)
 
 fleet = App(name="fleet", help="What a fleet needs before it is started.")
-fleet.command("worldline.cli.fleet:certs", name="certs")
+fleet.command("worldline.cli.fleet:certs", name="certs", help="Make an authority and a certificate for each host.")
 app.command(fleet)
 
 image = App(name="image", help="Images of parked sessions, checked offline.")
-image.command("worldline.cli.image:verify", name="verify")
+image.command("worldline.cli.image:verify", name="verify", help="Check every byte of an image.")
 app.command(image)
 
 capacity = App(name="capacity", help="The maths behind the decisions.")
-capacity.command("worldline.cli.capacity:check", name="check")
+capacity.command(
+    "worldline.cli.capacity:check", name="check", help="Compute a file's cases, and compare with what it expects."
+)
 app.command(capacity)
 
 bench = App(name="bench", help="Measure against peers and the machine's limits, in one run.")

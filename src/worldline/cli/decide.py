@@ -11,11 +11,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from worldline.capacity.gate import Codec, Demand, Fabric
-from worldline.capacity.planner import Plan, Prediction, Situation, explain
+from worldline.capacity.planner import Plan, Prediction, Situation, explain, size_text, time_text
 from worldline.capacity.planner import plan as plan_ways
 from worldline.capacity.priorities import Lift, lift
 from worldline.cli.decide_live import Live, live
-from worldline.cli.output import Shared, show, table
+from worldline.cli.output import Shared, progress, show, table
 from worldline.cli.values import contract_of, contract_text
 from worldline.errors import BadValue
 from worldline.schema.contract import Contract
@@ -41,7 +41,9 @@ class What:
     horizon: str | None = None
     """Pause bound and completion deadline, both; like 400ms."""
     pause_bound: str | None = None
+    """How long the player may be without a new frame, like 20ms; with --completion, in place of --horizon."""
     completion: str | None = None
+    """When the move must be committed, like 3s."""
     session: str | None = None
     """A live session, whose state and contract are asked of the fleet; what is given here takes precedence."""
     target: str | None = None
@@ -62,6 +64,7 @@ class Way:
     compress: str = "1TB/s"
     """What the coder takes, in raw bytes."""
     decompress: str = "1TB/s"
+    """What the decoder gives, in raw bytes."""
     lane: str | None = None
     """What the target verifies; without it, it is never the bottleneck."""
     concurrent: int = 1
@@ -131,28 +134,32 @@ def decide(
     explain: bool
         Say why, of every way.
     grid: Path
-        Also write GRID.csv and GRID.png: the bandwidth that is needed, and which way wins where.
+        Also write GRID.csv, GRID.png and GRID.svg: the bandwidth that is needed, and which way wins where.
     anchor: str
-        A measured point for the figure, as NAME=BANDWIDTH,DIRTY; may be repeated.
+        A measured point for the figure of --grid, as NAME=BANDWIDTH,DIRTY; may be repeated.
     """
+    if anchor and grid is None:
+        raise BadValue("--anchor marks a point in the figure of --grid; give --grid as well")
     found = Live.none() if what.session is None else live(shared, what.session, what.target)
     situation = _situation(what, way, found)
     plan = plan_ways(situation)
     assumed = {} if what.moved_share is not None else {"moved share": f"{ROLLING_SHARE}, assumed: a rolling cache's"}
-    answer = _answer(plan, situation, found.told | assumed)
+    given = {"contract": _bounds(what), "state": what.state, "dirty": what.dirty, "bandwidth": way.bandwidth}
+    told = {fact: where for fact, where in found.told.items() if given.get(fact) is None}
+    answer = _answer(plan, situation, told | assumed)
     if grid is not None:
         from worldline.lab.decision_grid import anchors_of, write_grid  # matplotlib is an extra
 
-        write_grid(grid, situation, (*anchors_of(anchor), *found.anchors))
+        written = write_grid(grid, situation, (*anchors_of(anchor), *found.anchors))
+        progress(f"written: {', '.join(map(str, written))}")
     show(answer, _text(answer, explain), shared.json)
     return 0 if plan.choice is not None else NONE_POSSIBLE
 
 
 def _situation(what: What, way: Way, found: Live) -> Situation:
     """The numbers of the command line, then those of the fleet. Raises `BadValue` for one that nobody gave."""
-    given = what.horizon or what.pause_bound or what.completion
     contract = found.contract
-    if given or contract is None:
+    if _bounds(what) or contract is None:
         contract = contract_of(what.horizon, what.pause_bound, what.completion, None)
     state = found.state_bytes if what.state is None else parse_bytes(what.state)
     wire = found.bytes_per_s if way.bandwidth is None else parse_rate(way.bandwidth)
@@ -178,6 +185,10 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
         math.inf if memory is None else float(memory),
         way.concurrent - 1,
     )
+
+
+def _bounds(what: What) -> str | None:
+    return what.horizon or what.pause_bound or what.completion
 
 
 def _rate(text: str) -> float:
@@ -241,8 +252,8 @@ def _text(answer: Answer, explained: bool) -> str:
     contract = Contract(pause_bound_s=answer.pause_bound_s, completion_deadline_s=answer.completion_deadline_s)
     lines = [
         answer.why,
-        f"state {answer.state_bytes / 1e9:.4g} GB, rewritten at {answer.dirty_bytes_per_s / 1e9:.4g} GB/s",
-        f"wire {answer.bandwidth_bytes_per_s / 1e9:.4g} GB/s; {contract_text(contract)}",
+        f"state {size_text(answer.state_bytes)}, rewritten at {size_text(answer.dirty_bytes_per_s)}/s",
+        f"wire {size_text(answer.bandwidth_bytes_per_s)}/s; {contract_text(contract)}",
         f"equal freezes one after another within the deadline: {answer.lift.count}",
     ]
     lines += [f"{fact}: {where}" for fact, where in answer.facts.items()]
@@ -251,16 +262,12 @@ def _text(answer: Answer, explained: bool) -> str:
     rows = [
         (
             judged.mode,
-            "yes" if judged.admissible else judged.reason or "no",
-            _cell(judged.needed_bytes_per_s, 1e9, "GB/s"),
-            _cell(judged.pause_s, 1e-3, "ms"),
-            _cell(judged.finish_s, 1e-3, "ms"),
-            _cell(judged.sent_bytes, 1e9, "GB"),
+            "yes" if judged.admissible else f"no: {judged.reason}",
+            "-" if judged.needed_bytes_per_s is None else f"{size_text(judged.needed_bytes_per_s)}/s",
+            "-" if judged.pause_s is None else time_text(judged.pause_s),
+            "-" if judged.finish_s is None else time_text(judged.finish_s),
+            "-" if judged.sent_bytes is None else size_text(judged.sent_bytes),
         )
         for judged in answer.modes.values()
     ]
     return "\n".join([*lines, table(("mode", "possible", "needs", "pause", "over after", "sends"), rows)])
-
-
-def _cell(value: float | None, unit: float, name: str) -> str:
-    return "-" if value is None else f"{value / unit:.4g} {name}"

@@ -27,6 +27,7 @@ class Live:
     dirty_bytes_per_s: float | None = None
     memory_free_bytes: int | None = None
     told: dict[str, str] = field(default_factory=dict)
+    """Where each came from: `contract`, `state`, `bandwidth`, `dirty`."""
     anchors: tuple[Anchor, ...] = ()
 
     @classmethod
@@ -47,10 +48,9 @@ def live(shared: Shared, session: str, target: str | None) -> Live:
         told["state"] = f"{format_bytes(state_bytes)}, as its last move had it"
     elif state_bytes is not None:
         told["state"] = f"{format_bytes(state_bytes)}, as host {row.host} has it"
-    moves = [receipt for receipt in receipts if receipt.mode in {Mode.PRECOPY, Mode.FREEZE} and receipt.duration_s > 0]
-    anchors = tuple(_anchor(receipt) for receipt in moves)
+    anchors = tuple(_anchor(receipt) for receipt in receipts if _used_a_link(receipt))
     if anchors:
-        told["bandwidth"] = f"the least of the last {len(anchors)} moves of this session"
+        told["bandwidth"] = f"the least of the last {len(anchors)} moves of this session over a link"
         told["dirty"] = "the most of the same moves: what was sent beyond the state"
     return Live(
         contract=row.contract,
@@ -78,6 +78,11 @@ def _free_bytes(hosts: Mapping[str, Host], target: str, owner: str | None) -> in
     if facts is None or not hosts[target].alive:
         raise HostGone(f"host {target} is gone", host=target)
     return facts.memory_bytes - facts.memory_used_bytes
+
+
+def _used_a_link(receipt: Receipt) -> bool:
+    """Parks and resumes did not, nor did memory that was handed over: they measured no bandwidth."""
+    return receipt.mode in {Mode.PRECOPY, Mode.FREEZE} and receipt.bytes_moved > 0 and receipt.duration_s > 0
 
 
 def _anchor(receipt: Receipt) -> Anchor:

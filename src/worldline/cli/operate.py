@@ -22,13 +22,14 @@ from worldline.worlds.options import options_of
 POLL_S = 0.2
 REFUSED = 5
 """Exit code where something was refused or left, as of every refusal."""
+Flag = Annotated[bool, Parameter(negative="")]
 
 
 def drain(
     host: str,
     *,
-    dry_run: bool = False,
-    park: bool = False,
+    dry_run: Flag = False,
+    park: Flag = False,
     transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
     at_once: int = 1,
     wait: bool = True,
@@ -60,7 +61,7 @@ def drain(
 def evacuate(
     host: str,
     *,
-    dry_run: bool = False,
+    dry_run: Flag = False,
     transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
     at_once: int = 2,
     wait: bool = True,
@@ -87,7 +88,7 @@ def evacuate(
 
 def rebalance(
     *,
-    dry_run: bool = False,
+    dry_run: Flag = False,
     transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
     every: str | None = None,
     wait: bool = True,
@@ -115,7 +116,7 @@ def consolidate(
     idle: str = "60s",
     hosts_min: int = 1,
     warm_slots: int | None = None,
-    dry_run: bool = False,
+    dry_run: Flag = False,
     transport: Annotated[str, Parameter(name=["--transport", "-t"])] = "tcp",
     every: str | None = None,
     wait: bool = True,
@@ -218,7 +219,7 @@ def prewarm(
     world: str,
     *,
     slots: int = 1,
-    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"])] = (),
+    option: Annotated[tuple[str, ...], Parameter(name=["--option", "-o"], negative="")] = (),
     shared: Shared | None = None,
 ) -> int:
     """Keeps a world's engine built, its canary run, and arenas with their pages in place on a host.

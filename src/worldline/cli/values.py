@@ -100,13 +100,14 @@ def move_text(move: Move) -> str:
 
 def receipt_text(receipt: Receipt) -> str:
     """A receipt for people: what moved, how long it paused, and both roots."""
+    rounds = "1 round" if receipt.rounds == 1 else f"{receipt.rounds} rounds"
     equal = "equal" if receipt.source_root == receipt.target_root else "DIFFERENT"
     return "\n".join(
         (
             f"receipt   {receipt.id}",
             f"session   {receipt.session}, epoch {receipt.epoch}, block {receipt.block}",
             f"from      {receipt.source} to {receipt.target}, {receipt.mode} over {receipt.transport}",
-            f"moved     {format_bytes(receipt.bytes_moved)} in {receipt.rounds} rounds",
+            f"moved     {format_bytes(receipt.bytes_moved)} in {rounds}",
             f"state     {format_bytes(receipt.state_bytes)}",
             f"pause     {format_seconds(receipt.pause_s)} of {format_seconds(receipt.duration_s)}",
             f"source    {receipt.source_root}",

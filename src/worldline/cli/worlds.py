@@ -27,11 +27,10 @@ def list_worlds(*, json: Annotated[bool, Parameter(negative="")] = False) -> int
         Print one JSON object.
     """
     found = describe_worlds()
-    rows = [
-        (world.name, "ready" if world.missing is None else f"needs: {world.missing}", world.about) for world in found
-    ]
+    rows = [(world.name, "ready" if world.missing is None else "lacks a part", world.about) for world in found]
+    needs = [f"{world.name} needs: {world.missing}" for world in found if world.missing is not None]
     value = {"worlds": [world.name for world in found], "descriptions": found}
-    return show(value, table(("world", "here", "what it is"), rows), json)
+    return show(value, "\n".join([table(("world", "here", "what it is"), rows), *needs]), json)
 
 
 class Problem(msgspec.Struct, frozen=True):

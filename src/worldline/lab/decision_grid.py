@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 STEPS = 64
 GB = 1e9
 NO_WAY = "none"
+FREEZE, PRECOPY, ROLLS = COLORS[1], COLORS[0], COLORS[2]
+"""A way's line in the gate, and its area in the regimes a paler shade of it."""
 REGIMES = {
     NO_WAY: "#d9d9d9",
     Means.FREEZE.value: "#f2b98f",
@@ -50,8 +52,8 @@ def anchors_of(texts: Sequence[str]) -> tuple[Anchor, ...]:
     return tuple(anchors)
 
 
-def write_grid(path: Path, situation: Situation, anchors: Sequence[Anchor]) -> None:
-    """Writes `path`.csv, .png and .svg: plans over bandwidth and dirty rate, around the situation's own.
+def write_grid(path: Path, situation: Situation, anchors: Sequence[Anchor]) -> tuple[Path, ...]:
+    """Writes and names `path`.csv, .png and .svg: plans over bandwidth and dirty rate, around the situation's own.
 
     Raises `MissingExtra` where figures can't be drawn, and `BadValue` where nothing can be written.
     """
@@ -70,6 +72,7 @@ def write_grid(path: Path, situation: Situation, anchors: Sequence[Anchor]) -> N
         save_figure(figure, path)
     except OSError as error:
         raise BadValue(f"{path} can't be written: {error.strerror}") from error
+    return tuple(path.with_suffix(suffix) for suffix in (".csv", ".png", ".svg"))
 
 
 def _axes_of(situation: Situation, anchors: Sequence[Anchor]) -> tuple[list[float], list[float]]:
@@ -110,14 +113,14 @@ def _draw_gate(axes: Axes, situation: Situation) -> None:
     times_s = [least_s * (most_s / least_s) ** (step / (STEPS - 1)) for step in range(STEPS)]
     rolled = replace(demand, dirty_bytes_per_s=demand.dirty_bytes_per_s * (1 - situation.moved_share))
     lines = (
-        ("precopy needs S/(H-o) + D", Way.PRECOPY, demand, "-"),
-        ("rolls need S/(H-o) + D less what moved", Way.PRECOPY, rolled, "--"),
-        ("freeze needs S/(H-o), pausing all the time", Way.FREEZE, demand, ":"),
+        ("precopy needs S/(H-o) + D", Way.PRECOPY, demand, "-", PRECOPY),
+        ("rolls needs S/(H-o) + D less what moved", Way.PRECOPY, rolled, "--", ROLLS),
+        ("freeze needs S/(H-o), pausing all the time", Way.FREEZE, demand, ":", FREEZE),
     )
-    for at, (label, way, wanted, style) in enumerate(lines):
+    for label, way, wanted, style, color in lines:
         both = [replace(wanted, deadline_s=time, pause_bound_s=time) for time in times_s]
         needs = [needed_raw_bytes_per_s(way, each, fabric.fixed_s) / fabric.ratio / GB for each in both]
-        axes.plot(times_s, needs, style, color=COLORS[at], label=f"{label} (projected)")
+        axes.plot(times_s, needs, style, color=color, label=f"{label} (projected)")
     axes.axhline(demand.dirty_bytes_per_s / GB, color="#888", linewidth=1, label="B = D: below, no pre-copy converges")
     axes.plot([demand.deadline_s], [fabric.wire_bytes_per_s / GB], "kx", markersize=9, label="asked for (not measured)")
     axes.set_xscale("log", base=2)

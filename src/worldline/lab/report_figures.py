@@ -24,13 +24,20 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 
 def new_figure(width: float = SIZE_INCHES[0], height: float = SIZE_INCHES[1]) -> Figure:
     """An empty figure. Raises `MissingExtra`."""
+    ensure_figures()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def ensure_figures() -> None:
+    """Raises `MissingExtra` where figures can't be drawn: before a long run, rather than at its end."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise MissingExtra(
             "figures are drawn by matplotlib, which is not installed: pip install 'worldline[lab]'", extra="lab"
         ) from error
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -68,3 +68,8 @@ def test_a_grid_is_a_table_and_a_picture_with_the_measured_point(capsys, tmp_pat
 def test_words_that_are_wrong_are_said(argv, capsys):
     assert main([*argv, "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "BAD_VALUE"
+
+
+def test_a_point_for_a_figure_that_is_not_drawn_is_refused(capsys):
+    assert main([*GATE, "--bandwidth", "5GB/s", "--anchor", "here=1GB/s,0"]) == 2
+    assert "--grid" in capsys.readouterr().err

@@ -68,8 +68,13 @@ def conduct(
 ) -> Result:
     """Runs the experiment under telemetry, and writes its report into `out`, if one is wanted.
 
-    Raises `RunVoid` for a run that nobody watched over: it has neither results nor a report.
+    Raises `RunVoid` for a run that nobody watched over: it has neither results nor a report; and `MissingExtra`, before
+    anything is run, where a report's figures can't be drawn.
     """
+    if out is not None:
+        from worldline.lab.report_figures import ensure_figures
+
+        ensure_figures()
     with _folder(out) as folder:
         path = folder / f"{name}.jsonl"
         path.unlink(missing_ok=True)  # of an earlier run into the same folder
