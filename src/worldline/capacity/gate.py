@@ -129,6 +129,15 @@ class Verdict:
     """Of a pre-copy: all rounds to the last byte, the limit that the gate bounds."""
 
 
+def transfer_s(nbytes: float, bytes_per_s: float, fixed_s: float) -> float:
+    """`nbytes / rate + fixed`, the paper's T_migrate: of a whole state a freeze's pause, of a residual a pre-copy's.
+
+    Domain: the rate > 0, the others >= 0. Raises `BadValue` outside.
+    """
+    at_least_zero(nbytes, "nbytes")
+    return nbytes / positive(bytes_per_s, "bytes_per_s") + at_least_zero(fixed_s, "fixed_s")
+
+
 def needed_raw_bytes_per_s(way: Way, demand: Demand, fixed_s: float = 0.0) -> float:
     """Raw bytes a second that the contract asks of the path; infinite where no rate would do.
 
@@ -173,7 +182,7 @@ def _predict(way: Way, demand: Demand, fabric: Fabric) -> tuple[float, float]:
     if rate == 0:
         return math.inf, math.inf
     if way is Way.FREEZE:
-        whole_s = demand.state_bytes / rate + fixed_s
+        whole_s = transfer_s(demand.state_bytes, rate, fixed_s)
         return whole_s, whole_s
     if rate <= demand.dirty_bytes_per_s:
         return math.inf, math.inf
@@ -182,7 +191,7 @@ def _predict(way: Way, demand: Demand, fabric: Fabric) -> tuple[float, float]:
     if rounds is None:
         return math.inf, finish_s
     left = demand.state_bytes * (demand.dirty_bytes_per_s / rate) ** rounds
-    return left / rate + fixed_s, finish_s
+    return transfer_s(left, rate, fixed_s), finish_s
 
 
 def rounds_while_playing(demand: Demand, fabric: Fabric) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from worldline.capacity.gate import GUARD, Demand, Way, needed_raw_bytes_per_s, transfer_s
 from worldline.errors import (
     BadValue,
     BandwidthShort,
@@ -169,8 +170,8 @@ def check_rates(mode: Mode, contract: Contract, load: Load) -> float | None:
 
     The admissibility condition of the WorldMove paper (abstract), T_migrate(S) < H and B >= S/H + D, with the horizon
     H split into the contract's two times. A freeze pauses for the whole transfer: S/B + overhead <= pause bound. A
-    pre-copy has to send S and what is rewritten meanwhile before the deadline: B >= S/deadline + D; its cuts decide on
-    its pause.
+    pre-copy has to send S and what is rewritten meanwhile before the deadline: B >= S/(deadline - overhead) + D; its
+    cuts decide on its pause. The formulas are those of `capacity.gate`.
 
     Raises `DeadlineMissed` and `BandwidthShort`.
     """
@@ -179,21 +180,24 @@ def check_rates(mode: Mode, contract: Contract, load: Load) -> float | None:
         return None
     if not (math.isfinite(rate) and rate > 0):
         raise BadValue(f"a link's rate must be positive, not {rate!r}")
-    transfer_s = load.state_bytes / rate + load.overhead_s
+    needed_s = transfer_s(load.state_bytes, rate, load.overhead_s)
     bound_s = contract.pause_bound_s if mode is Mode.FREEZE else contract.completion_deadline_s
-    if transfer_s > bound_s:
+    if needed_s > bound_s:
         what = "the pause" if mode is Mode.FREEZE else "one round"
         raise DeadlineMissed(
-            f"{what} would take {format_seconds(transfer_s)} for {format_bytes(load.state_bytes)}, and the contract "
+            f"{what} would take {format_seconds(needed_s)} for {format_bytes(load.state_bytes)}, and the contract "
             f"allows {format_seconds(bound_s)}",
-            predicted_s=transfer_s,
+            predicted_s=needed_s,
             bound_s=bound_s,
             state_bytes=load.state_bytes,
         )
     if mode is Mode.FREEZE:
-        return transfer_s
-    needed = load.state_bytes / contract.completion_deadline_s + (load.dirty_bytes_per_s or 0.0)
-    if rate < needed:
+        return needed_s
+    demand = Demand(
+        load.state_bytes, load.dirty_bytes_per_s or 0.0, contract.pause_bound_s, contract.completion_deadline_s
+    )
+    needed = needed_raw_bytes_per_s(Way.PRECOPY, demand, load.overhead_s)
+    if rate < needed * (1 - GUARD):
         raise BandwidthShort(
             f"the link carries {format_bytes(round(rate))}/s, and state and rewriting ask for "
             f"{format_bytes(round(needed))}/s",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from worldline.capacity.gate import transfer_s
 from worldline.errors import BandwidthShort, DeadlineMissed
 from worldline.schema.layout import Extent
 from worldline.units import format_bytes, format_seconds
@@ -87,18 +88,13 @@ class Cut:
     """To the completion deadline."""
 
 
-def predicted_pause_s(nbytes: int, bytes_per_s: float, overhead_s: float) -> float:
-    """`nbytes / rate + overhead`: T_migrate(S) of the WorldMove paper's condition T < H, the residual in S's place."""
-    return nbytes / bytes_per_s + overhead_s
-
-
 def decide(cut: Cut, limits: Limits) -> Decision:
     """Freeze, go on or refuse.
 
     Freeze when the pause meets the goal; also when waiting no longer helps (rounds used up, or the dirty set no longer
     shrinks: where B <= D in the paper's B >= S/H + D) but the pause still meets the contract's bound.
     """
-    pause_s = predicted_pause_s(cut.dirty_bytes, cut.bytes_per_s, limits.overhead_s)
+    pause_s = transfer_s(cut.dirty_bytes, cut.bytes_per_s, limits.overhead_s)
     if pause_s > cut.time_left_s:
         return Refuse(
             DeadlineMissed.code,

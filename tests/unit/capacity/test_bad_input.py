@@ -127,6 +127,7 @@ NUMBERS: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
     (gate.Codec, (1.5, 2.0, 3.0)),
     (lambda w, o, f, lane: gate.Fabric(w, o, f, None, lane), (2.0, 0.1, 0.1, 3.0)),
     (gate.Demand, (1.0, 0.1, 1.0, 1.0)),
+    (gate.transfer_s, (1.0, 2.0, 0.1)),
     (lambda o: gate.needed_raw_bytes_per_s(gate.Way.FREEZE, demand, o), (0.1,)),
     (lambda d, h: gate.largest_state_bytes(fabric, d, h), (0.1, 1.0)),
     (lambda s, h: gate.largest_dirty_bytes_per_s(fabric, s, h), (0.1, 1.0)),

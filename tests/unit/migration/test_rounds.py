@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldline.migration.rounds import Cut, Freeze, GoOn, Limits, Refuse, RoundRate, decide, merge, predicted_pause_s
+from worldline.capacity.gate import transfer_s
+from worldline.migration.rounds import Cut, Freeze, GoOn, Limits, Refuse, RoundRate, decide, merge
 from worldline.schema.layout import Extent
 
 LIMITS = Limits(rounds_max=3, goal_fraction=0.25, stall_fraction=0.9, overhead_s=0.0)
@@ -15,8 +16,8 @@ def cut(dirty: int, before: int = 1000, rounds: int = 1, left_s: float = 100.0) 
     return Cut(rounds, dirty, before, bytes_per_s=100.0, pause_bound_s=4.0, time_left_s=left_s)
 
 
-def test_the_predicted_pause_is_the_bytes_over_the_rate_and_the_overhead() -> None:
-    assert predicted_pause_s(1000, 500.0, 0.25) == 2.25
+def test_a_transfer_takes_the_bytes_over_the_rate_and_the_overhead() -> None:
+    assert transfer_s(1000, 500.0, 0.25) == 2.25
 
 
 def test_a_cut_within_the_goal_freezes_at_once() -> None:
