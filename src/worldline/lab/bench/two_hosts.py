@@ -30,6 +30,7 @@ from worldline.worlds.protocol import OptionValue
 NAMES = ("a", "b")
 CALL_S = 120.0
 START_S = 180.0
+GRANT_S = 0.2
 AHEAD = 2
 """Actions that wait at the owner, so that the session never stands idle."""
 SESSION = "w"
@@ -103,8 +104,8 @@ class Pair:
         async with _within(CALL_S, "no block came"):
             await self._came.wait()
 
-    async def move(self, transport: str, mode: Mode) -> Moved:
-        """To the other host. Raises what refuses it."""
+    async def move(self, transport: str, mode: Mode, bytes_per_s: float | None = None) -> Moved:
+        """To the other host, its source granted `bytes_per_s`, or whatever it can send. Raises what refuses it."""
         source, target = self.owner, next(name for name in NAMES if name != self.owner)
         move = f"m{secrets.token_hex(4)}"
         facts = await self.peers[source].call(wire.Describe(), HostFacts, CALL_S)
@@ -126,12 +127,15 @@ class Pair:
         began_s = self.clock.monotonic_s()
         endpoint = await self.peers[target].call(order, wire.Endpoint, CALL_S)
         proof = asyncio.create_task(self.peers[target].call(wire.AwaitPrepared(move), Receipt, CALL_S))
-        run = wire.RunSource(move, SESSION, self.epoch, mode, endpoint)
+        grant_bytes = None if bytes_per_s is None else round(bytes_per_s * GRANT_S / 2)
+        run = wire.RunSource(move, SESSION, self.epoch, mode, endpoint, grant_bytes=grant_bytes)
+        granting = asyncio.create_task(self._grant(source, move, bytes_per_s))
         try:
             seal = await self.peers[source].call(run, wire.SourceSealed, CALL_S)
             sealed_s = self.clock.monotonic_s() - seal.frozen_at_s
             receipt = await proof
         finally:
+            granting.cancel()
             proof.cancel()  # once it has answered, nothing
         proven_s = self.clock.monotonic_s() - seal.frozen_at_s
         if not receipt.source_root == receipt.target_root == seal.root:
@@ -146,6 +150,12 @@ class Pair:
         self.owner, self.epoch = target, self.epoch + 1
         await self._attach()
         return Moved(pause_s, sealed_s, proven_s, fence_s, began_s, self.clock.monotonic_s(), receipt)
+
+    async def _grant(self, source: str, move: str, bytes_per_s: float | None) -> None:
+        """Again and again, in the controller's place."""
+        while bytes_per_s is not None:
+            self.peers[source].notify(wire.Grant(move, bytes_per_s, GRANT_S))
+            await asyncio.sleep(GRANT_S / 4)
 
     async def _retire(self, source: str, move: str) -> float:
         began_s = self.clock.monotonic_s()
