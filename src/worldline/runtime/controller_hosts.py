@@ -83,6 +83,11 @@ class HostLink:
     def free_bytes(self) -> int:
         return 0 if self.facts is None else self.facts.memory_bytes - self.facts.memory_used_bytes
 
+    def room_bytes(self, arena_bytes: int) -> int:
+        """What there is for a session of this arena: free memory, or the slot that was prewarmed for its like."""
+        warm = self.facts is not None and arena_bytes in self.facts.slot_bytes
+        return max(self.free_bytes, arena_bytes) if warm else self.free_bytes
+
     @property
     def session_count(self) -> int:
         return 0 if self.facts is None else len(self.facts.sessions)

@@ -176,7 +176,7 @@ class Moves:
         load = Load(here.state_bytes, 0 if hands_over else here.state_bytes)
         known = await self._book.store.qualification(here.plan.digest, plan.digest)
         wish = Wish(request.mode, request.transport, row.contract, load, known)
-        admission = admit(wish, _side(source, here.plan), _side(target, plan))
+        admission = admit(wish, _side(source, here.plan), _side(target, plan, here.arena_bytes))
         order = Order(
             MoveId(move),
             SessionId(row.id),
@@ -381,6 +381,6 @@ async def _facts_of(source: HostLink, row: Session) -> SessionFacts:
     raise HostGone(f"host {source.id} does not have session {row.id}", host=source.id, session=row.id)
 
 
-def _side(link: HostLink, plan: Plan) -> HostSide:
+def _side(link: HostLink, plan: Plan, arena_bytes: int = 0) -> HostSide:
     transports = () if link.facts is None else tuple(link.facts.transports)
-    return HostSide(HostId(link.id), link.alive, sys.byteorder, plan, link.free_bytes, transports)
+    return HostSide(HostId(link.id), link.alive, sys.byteorder, plan, link.room_bytes(arena_bytes), transports)

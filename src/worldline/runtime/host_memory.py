@@ -40,6 +40,11 @@ class HostMemory:
     _taken: dict[str, Arena] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
+    @property
+    def slot_bytes(self) -> list[int]:
+        """The sizes of which there is a warm slot."""
+        return sorted(nbytes for nbytes, slots in self._slots.items() if slots)
+
     def reserve(self, holder: str, nbytes: int) -> None:
         """A warm slot of this size, if there is one. Raises `NoCapacity`."""
         slots = self._slots.get(nbytes)

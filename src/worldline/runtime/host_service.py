@@ -123,6 +123,7 @@ class Host:
             generation=self.generation,
             memory_bytes=self.memory.ledger.limit_bytes,
             memory_used_bytes=self.memory.ledger.used_bytes,
+            slot_bytes=self.memory.slot_bytes,
             worlds=sorted({*known_worlds(), *self._engines.names}),
             transports=sorted(self._transports),
             sessions=[session.facts() for session in self.sessions.values()],

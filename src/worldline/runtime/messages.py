@@ -48,6 +48,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     sessions: list[SessionFacts]
     signer: str | None = None
     """The public key (Ed25519, hex) with which it signs the receipts that it makes."""
+    slot_bytes: list[int] = []
+    """Sizes of the prewarmed slots: in use, and yet there for a session that needs exactly this."""
 
 
 class SessionFacts(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hall import WAIT_S, Hall
+from hall import TINY, WAIT_S, Hall
 from worldline.control.placement import Kind
 from worldline.errors import OperationInProgress, RecordFailed, TimedOut
 from worldline.runtime import messages as wire
@@ -198,3 +198,12 @@ async def test_a_host_that_does_not_answer_keeps_no_other_from_being_emptied(hal
     assert (await ended(hall, (await hall.operate(Kind.DRAIN, "a")).id)).outcome == "done"
     assert hall.holders(row.id) == ["b"]
     assert "c" not in (await ended(hall, (await hall.operate(Kind.CONSOLIDATE, warm_slots=0)).id)).emptied
+
+
+async def test_a_host_whose_memory_is_all_slots_takes_a_session_into_one(hall):
+    row = await hall.open(host="a", width=1 << 16)
+    warm = await hall.ask(PrewarmRequest("b", TINY, {"width": 1 << 16}, 3), Prewarmed)
+    await hall.until(lambda hosts: any(h.facts and h.facts.slot_bytes == [warm.arena_bytes] for h in hosts))
+    (facts,) = [host.facts for host in await hall.ask(wire.ListHosts(), list[Host]) if host.id == "b"]
+    assert facts.memory_bytes - facts.memory_used_bytes < warm.arena_bytes // 2
+    assert (await hall.move(row.id, "b")).outcome == "done"
