@@ -44,8 +44,9 @@ from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.plan import Plan
 from worldline.schema.receipt import Mode, Receipt
 from worldline.transport.coding import check_choice
+from worldline.transport.registry import FLEET, open_transport
 
-HANDS_OVER = frozenset({"shm"})
+HANDS_OVER = frozenset(name for name in FLEET if open_transport(name).hands_over)
 """Transports that hand the source's arena over."""
 IMAGE_TRANSPORT = "image"
 """What the record calls the way of a park or a resume."""

@@ -25,7 +25,6 @@ from worldline.runtime.fleet_plan import CPU_CAPABILITIES
 from worldline.schema.ids import check_name
 from worldline.units import parse_bytes
 
-TRANSPORTS = ("shm", "tcp")
 IMAGES = "images"
 """The directory of images, beside the sockets."""
 KEYS = "keys"
@@ -124,7 +123,7 @@ async def serve(arguments: Arguments) -> None:
     from worldline.runtime.host_service import Host, HostConfig
     from worldline.runtime.messages import ToHost
     from worldline.runtime.run_dir import host_socket, make_run_dir
-    from worldline.transport.registry import open_transport
+    from worldline.transport.registry import FLEET, open_transport
     from worldline.transport.tcp import TcpTransport
     from worldline.transport.tls import TlsIdentity
     from worldline.verify.signing import SigningKey
@@ -139,7 +138,7 @@ async def serve(arguments: Arguments) -> None:
         lanes=arguments.lanes,
         signing=SigningKey.load_or_make(make_run_dir(run_dir / KEYS), arguments.name),
     )
-    transports = {name: open_transport(name) for name in TRANSPORTS}
+    transports = {name: open_transport(name) for name in FLEET}
     identity = None if arguments.tls is None else TlsIdentity(arguments.tls, arguments.name)
     transports["tcp"] = TcpTransport(identity, arguments.data_listen, fabric_private=arguments.fabric_private)
     host = Host(config, transports, SystemClock())

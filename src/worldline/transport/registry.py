@@ -16,6 +16,8 @@ SHIPPED: Mapping[str, str] = {
     "shm": "worldline.transport.shm:ShmTransport",
     "tcp": "worldline.transport.tcp:TcpTransport",
 }
+FLEET = ("shm", "tcp")
+"""Those that the hosts of a fleet have."""
 
 
 def transport_names() -> list[str]:
