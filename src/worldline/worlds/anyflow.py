@@ -23,6 +23,7 @@ from torch.nn.attention import flex_attention
 
 from worldline.errors import BadValue
 from worldline.schema.inventory import Free, Kind, Realloc, Rule
+from worldline.worlds.latent_picture import latent_picture
 from worldline.worlds.module_weights import digest_weights, draw_weights
 from worldline.worlds.options import read_options
 from worldline.worlds.protocol import Memory, Options, Readout, Tree
@@ -111,7 +112,7 @@ class AnyFlowLive:
         kept = (self._options.context_chunks - 2) * CHUNK_FRAMES
         self._s.latents = torch.cat([self._s.latents[:, -kept:], chunk], dim=1)
         self._read_again(prompt)
-        return self._picture(chunk)
+        return latent_picture(chunk, SHOWN_SCALE)
 
     def state(self) -> Tree:
         s = self._s
@@ -149,11 +150,6 @@ class AnyFlowLive:
             kv_cache_flag={"num_cached_chunks": known, "is_cache_step": is_cache_step},
         )
         return made[0]
-
-    def _picture(self, chunk: torch.Tensor) -> np.ndarray:
-        """Three of the latents' channels as colours; this package keeps no decoder beside it."""
-        colours = ((chunk[0, :, :3].permute(0, 2, 3, 1) + 2) * 64).clamp(0, 255).to(torch.uint8).numpy()
-        return colours.repeat(SHOWN_SCALE, axis=1).repeat(SHOWN_SCALE, axis=2)
 
 
 class AnyFlowWorld:

@@ -17,6 +17,7 @@ import torch
 from worldline.errors import BadValue
 from worldline.schema.inventory import Free, Kind, Once, Roll, Rule, Static
 from worldline.worlds.checkouts import Edits, find_checkout, load_engine
+from worldline.worlds.latent_picture import latent_picture
 from worldline.worlds.module_weights import digest_weights, draw_weights
 from worldline.worlds.options import read_options
 from worldline.worlds.protocol import Memory, Options, Readout, Tree
@@ -118,7 +119,7 @@ class SelfForcingLive:
             clean = self._run(noisy[None], time)
         self._run(clean, torch.zeros(()))
         s.current_start_frame = end
-        return _picture(clean)
+        return latent_picture(clean, SHOWN_SCALE)
 
     def state(self) -> Tree:
         s = self._s
@@ -143,12 +144,6 @@ class SelfForcingLive:
         )
         shown: torch.Tensor = clean
         return shown
-
-
-def _picture(latents: torch.Tensor) -> np.ndarray:
-    """Three of the latents' channels as colours: upstream decodes when a whole video is made."""
-    colours = ((latents[0, :, :3].permute(0, 2, 3, 1) + 2) * 64).clamp(0, 255).to(torch.uint8).numpy()
-    return colours.repeat(SHOWN_SCALE, axis=1).repeat(SHOWN_SCALE, axis=2)
 
 
 class SelfForcingWorld:

@@ -21,6 +21,7 @@ from torch.nn.attention import flex_attention
 from worldline.errors import BadValue
 from worldline.schema.inventory import Free, Kind, Ring, Rule
 from worldline.worlds.checkouts import Edits, find_checkout, load_engine
+from worldline.worlds.latent_picture import latent_picture
 from worldline.worlds.module_weights import digest_weights, draw_weights
 from worldline.worlds.options import read_options
 from worldline.worlds.protocol import Memory, Options, Partial, Readout, Tree
@@ -159,7 +160,7 @@ class WorldEngineLive:
             s.cache.set_frozen(False)
             self._engine.model(frame, torch.zeros(1, 1), **told, kv_cache=s.cache)
         s.frame.add_(1)
-        return _picture(frame)
+        return latent_picture(frame, SHOWN_SCALE)
 
     def state(self) -> Tree:
         s = self._s
@@ -168,12 +169,6 @@ class WorldEngineLive:
             "frame": s.frame,
             "chance": s.chance,
         }
-
-
-def _picture(frame: torch.Tensor) -> np.ndarray:
-    """Three of the latents' channels as colours: the autoencoder keeps no state and is not loaded."""
-    colours = ((frame[0, :, :3].permute(0, 2, 3, 1) + 2) * 64).clamp(0, 255).to(torch.uint8).numpy()
-    return colours.repeat(SHOWN_SCALE, axis=1).repeat(SHOWN_SCALE, axis=2)
 
 
 class WorldEngineWorld:
