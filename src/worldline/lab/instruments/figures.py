@@ -61,3 +61,20 @@ def matrix(drawing: tuple[str, str], of: str, names: str) -> Drawing:
         axes.set_ylabel("written as")
 
     return Drawing(*drawing, draw)
+
+
+def curves(drawing: tuple[str, str], of: str, values: str, y_label: str, bound: str) -> Drawing:
+    """A line for each item of the list at `of`: its list at `values`, a number a block; the bound is drawn across."""
+
+    def draw(axes: Axes, look_up: Lookup) -> None:
+        styles = ("-", "--", ":", "-.")
+        for at, item in enumerate(items_at(look_up, of)):
+            blocks = range(1, len(item[values]) + 1)
+            axes.plot(blocks, item[values], styles[at // 10 % 4], label=item["name"], linewidth=1.2)
+        axes.axhline(cast(float, look_up(bound)), color="black", linewidth=0.8, label="bound")
+        axes.set_xlabel("block after the hand-over")
+        axes.set_ylabel(y_label)
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(frameon=False, fontsize=6, ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+    return Drawing(*drawing, draw)

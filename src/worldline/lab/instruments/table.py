@@ -13,5 +13,10 @@ INSTRUMENTS: dict[str, Entry] = {
     "inventory": Entry(
         f"{_HERE}.inventory:INVENTORY", "What breaks when a part of the state is left out, and how loudly."
     ),
+    "kill": Entry(f"{_HERE}.kill:KILL", "What a session loses when its state is reduced, against a twin."),
+    "boundary": Entry(
+        f"{_HERE}.boundary:BOUNDARY", "One session from the same bytes on two plans: where and how far apart."
+    ),
+    "regime": Entry(f"{_HERE}.regime:REGIME", "D against B, with the gate: who can be moved while playing."),
 }
 """Every instrument by its name; `where` names its `experiments.frame.Experiment`."""

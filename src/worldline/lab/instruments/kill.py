@@ -1,0 +1,331 @@
+"""`lab kill`: what a session loses when its state is reduced on the way, against a twin whose state was not.
+
+Both go on from one boundary under the same actions. The loss is PSNR in dB of the pictures, a block the worst frame. A
+handle passes T0 if the state it hands over is equal byte for byte; T1 if no block falls below the bound; else it is
+killed, at the first block that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from worldline.errors import BadValue
+from worldline.lab.experiments.frame import Experiment, Trial
+from worldline.lab.instruments.figures import bars, curves
+from worldline.lab.instruments.handles import (
+    LOSSLESS,
+    LOSSY,
+    Handle,
+    State,
+    chance,
+    deduplicated,
+    difference,
+    norm,
+    own,
+    perturbed,
+    residual,
+)
+from worldline.lab.instruments.play import actions_of, at_least, world_of
+from worldline.lab.psnr import EQUAL_DB, psnr_db
+from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
+from worldline.schema.inventory import Kind
+from worldline.snapshot.walk import Rules
+from worldline.worlds.protocol import Partial, Tree, World
+from worldline.worlds.scratch import walk
+from worldline.worlds.seat import Seat
+
+SMALL = 1e-3
+"""Size of a perturbation, of the state's norm."""
+LAST_BIT = 1e-7
+"""About what another order of float32 sums changes: the baseline, which needs no move."""
+NEAR = 0.1
+BREED_BLOCKS = 8
+DIRECTIONS = 4
+REPLAY_BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What one handle cost."""
+
+    name: str
+    kind: str
+    """lossless, lossy, escape, perturbation, baseline or own."""
+    equal_bytes: bool
+    """The state handed over was the source's, byte for byte."""
+    state_error: float
+    """Norm of what it changed in the caches, over the state's."""
+    psnr_db: list[float]
+    """A block, its worst frame; `EQUAL_DB` (100) stands for infinity."""
+    psnr_db_min: float
+    psnr_db_last: float
+    infinite: bool
+    """All pictures were equal."""
+    first_below: int
+    """The first block below the bound, from 1; 0: none."""
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What `--json` prints."""
+
+    world: str
+    option: list[str]
+    cut: int
+    blocks: int
+    bound_db: float
+    handles: list[Death]
+    lossless_pass: bool
+    """Identity and every codec: equal bytes and equal pictures. Else the harness can't say yes, and nothing counts."""
+
+
+def measure(  # noqa: PLR0913 - options given by name
+    trial: Trial,
+    *,
+    world: str = "reference",
+    option: tuple[str, ...] = (),
+    handle: tuple[str, ...] = (),
+    cut: int = 12,
+    blocks: int = 60,
+    bound_db: float = 35.0,
+    seed: int = 0,
+) -> Kill:
+    """Reduces a session's state in every known way, and measures what its pictures lose.
+
+    Parameters
+    ----------
+    trial: Trial
+        The run.
+    world: str
+        Any world that shows pictures.
+    option: str
+        An option of the world, as name=value; may be repeated.
+    handle: str
+        A built-in name or MODULE:FUNCTION; may be repeated. Without it all that are built in.
+    cut: int
+        The block after which the state is handed over.
+    blocks: int
+        To go on for.
+    bound_db: float
+        What a contract of tier T1 would ask of the pictures.
+    seed: int
+        Of the world and of the player's actions.
+    """
+    built = world_of(world, option)
+    if built.readout.kind != "image":
+        raise BadValue(f"world {world} shows no pictures, and a loss is told in dB of pictures")
+    actions = actions_of(built, seed, at_least("cut", cut, REPLAY_BLOCKS + 1) + at_least("blocks", blocks, 1))
+    deaths = []
+    with ExitStack() as stack:
+        harness = Harness(built, actions, cut, seed, stack)
+        for name, (kind, reduce) in harness.handles(handle).items():
+            with ExitStack() as own_stack:
+                deaths.append(harness.run(name, kind, reduce, bound_db, own_stack))
+            trial.telemetry.check()
+            trial.say(f"{name}: {deaths[-1].verdict}")
+    passed = all(each.equal_bytes and each.infinite for each in deaths if each.kind == "lossless")
+    return Kill(world, list(option), cut, blocks, bound_db, deaths, passed)
+
+
+class Harness:
+    """One session at its cut, its twin's pictures, and copies of it that go on from a reduced state."""
+
+    def __init__(self, world: World, actions: Sequence[int], cut: int, seed: int, stack: ExitStack) -> None:
+        self._world, self._actions, self._seed, self._cut = world, actions, seed, cut
+        self._source = Seat.open(world, seed, stack)
+        self.before: State = {}
+        for number, action in enumerate(actions[:cut], 1):
+            self._source.step(action)
+            if number == cut - 1:
+                self.before = state_of(self._source)
+        self.state = state_of(self._source)
+        with ExitStack() as own_stack:
+            self._twin = self._pictures(self._source.copy(own_stack), actions[cut:])
+
+    def handles(self, names: Sequence[str]) -> dict[str, tuple[str, Handle]]:
+        """Those of `names`, or all that are built in, each with its kind. Raises `BadValue`."""
+        known: dict[str, tuple[str, Handle]] = {name: ("lossless", each) for name, each in LOSSLESS.items()}
+        known |= {name: ("lossy", each) for name, each in LOSSY.items()}
+        known |= {"partial state": ("escape", LOSSY["partial state"])}
+        other = self._other()
+        known |= {
+            "dedup, equal rows": ("lossy", deduplicated(other, 0.0)),
+            "dedup, near rows": ("lossy", deduplicated(other, NEAR)),
+            "learned residual (stub)": ("lossy", residual(self.before)),
+            "recompute, last blocks": ("escape", lambda _: self._replayed(REPLAY_BLOCKS)),
+            "recompute, all blocks": ("escape", lambda _: self._replayed(self._cut)),
+        }
+        wanted = [name for name in names if name in known] if names else list(known)
+        found = {name: known[name] for name in wanted} | {n: ("own", own(n)) for n in names if n not in known}
+        return found if names else found | self._directions()
+
+    def run(self, name: str, kind: str, reduce: Handle, bound_db: float, stack: ExitStack) -> Death:
+        """Goes on from what `reduce` makes of the state."""
+        made = reduce({path: tensor.clone() for path, tensor in self.state.items()})
+        seat = self._source.copy(stack, lambda tree: put_back(tree, made))
+        equal = seat.look().root == self._source.look().root
+        decibels: list[float] = []
+        stopped = ""
+        for action, theirs in zip(self._actions[self._cut :], self._twin, strict=True):
+            try:
+                ours = seat.live.step(action)
+            except Exception as error:  # noqa: BLE001  # an engine may refuse what it was given in any way
+                stopped = f"the engine stops at block {len(decibels) + 1}: {type(error).__name__}"
+                decibels += [0.0] * (len(self._twin) - len(decibels))
+                break
+            decibels.append(_worst_db(ours, theirs))
+        below = next((number for number, db in enumerate(decibels, 1) if db < bound_db), 0)
+        verdict = "passes T0: equal bytes" if equal else f"killed at block {below}" if below else "within the T1 bound"
+        error_share = norm(difference_of(made, self.state)) / (norm(self.state) or 1.0)
+        rounded = [round(db, 3) for db in decibels]
+        infinite = min(decibels) >= EQUAL_DB
+        verdict = stopped or verdict
+        return Death(name, kind, equal, error_share, rounded, min(rounded), rounded[-1], infinite, below, verdict)
+
+    def _pictures(self, seat: Seat, actions: Sequence[int]) -> list[np.ndarray]:
+        return [seat.live.step(action).copy() for action in actions]
+
+    def _other(self) -> State:
+        """Of another session of this world, as old."""
+        with ExitStack() as stack:
+            seat = Seat.open(self._world, self._seed + 1, stack)
+            for action in self._actions[: self._cut]:
+                seat.step(action)
+            return state_of(seat)
+
+    def _replayed(self, blocks: int) -> State:
+        """The session opened anew, and only its last `blocks` actions played again."""
+        with ExitStack() as stack:
+            seat = Seat.open(self._world, self._seed, stack)
+            for action in self._actions[self._cut - blocks : self._cut]:
+                seat.step(action)
+            return state_of(seat)
+
+    def _directions(self) -> dict[str, tuple[str, Handle]]:
+        """Along which a small error grows most and least, which no picture shows at first, and the last bits."""
+        grown = {number: self._growth(chance(self.state, number)) for number in range(DIRECTIONS)}
+        least = min(grown, key=lambda number: grown[number][0])
+        _, bred = max(grown.values(), key=lambda found: found[0])
+        at_random = chance(self.state, DIRECTIONS)
+        hidden = SMALL
+        while hidden > LAST_BIT and not self._shows_nothing(perturbed(at_random, hidden)):
+            hidden /= 2
+        return {
+            "along the unstable direction": ("perturbation", perturbed(bred, SMALL)),
+            "along the stablest direction": ("perturbation", perturbed(chance(self.state, least), SMALL)),
+            f"hidden from the picture ({hidden:.1e})": ("perturbation", perturbed(at_random, hidden)),
+            "drift of the last bits, no move": ("baseline", perturbed(at_random, LAST_BIT)),
+        }
+
+    def _growth(self, direction: State) -> tuple[float, State]:
+        """How much an error along `direction` grows in a few blocks, and the direction that it is bred to."""
+        actions = self._actions[self._cut : self._cut + BREED_BLOCKS]
+        with ExitStack() as stack:
+            pushed = {path: tensor.clone() for path, tensor in self.state.items()}
+            pushed = perturbed(direction, SMALL)(pushed)
+            one = self._source.copy(stack, lambda tree: put_back(tree, pushed))
+            other = self._source.copy(stack)
+            for action in actions:
+                one.step(action)
+                other.step(action)
+            ours, theirs = state_of(one), state_of(other)
+            return norm(difference_of(ours, theirs)), difference(ours, theirs)
+
+    def _shows_nothing(self, reduce: Handle) -> bool:
+        made = reduce({path: tensor.clone() for path, tensor in self.state.items()})
+        with ExitStack() as stack:
+            seat = self._source.copy(stack, lambda tree: put_back(tree, made))
+            (shown,) = self._pictures(seat, self._actions[self._cut : self._cut + 1])
+        return bool(np.array_equal(shown, self._twin[0]))
+
+
+def state_of(seat: Seat) -> State:
+    """Copies of all moved tensors by path; a generator as its bytes."""
+    rules = Rules(seat.live.rules)
+    made: State = {}
+    for path, leaf in walk(seat.live.state()):
+        if rules.of(path).kind is Kind.DERIVED:
+            continue
+        match leaf:
+            case torch.Tensor():
+                made[path] = leaf.detach().clone()
+            case Partial(tensor=tensor, dim=dim, stop=stop):
+                made[path] = tensor.detach().narrow(dim, 0, stop).clone()
+            case torch.Generator():
+                made[path] = leaf.get_state()
+            case _:
+                pass
+    return made
+
+
+def put_back(tree: Tree, state: Mapping[str, torch.Tensor]) -> Tree:
+    """Writes the tensors into `tree`, in place; those that are not in `state` become zeros. Shapes must be the same."""
+    for path, leaf in walk(tree):
+        held = state.get(path)
+        match leaf:
+            case torch.Tensor():
+                leaf.zero_() if held is None else leaf.copy_(held)
+            case Partial(tensor=tensor, dim=dim, stop=stop):
+                valid = tensor.narrow(dim, 0, stop)
+                valid.zero_() if held is None else valid.copy_(held)
+            case torch.Generator():
+                leaf.manual_seed(0) if held is None else leaf.set_state(held)
+            case _:
+                pass
+    return tree
+
+
+def difference_of(one: State, other: State) -> State:
+    """`one` - `other` by path, zeros where `one` has none or another shape."""
+    return {
+        path: (one[path].double() if path in one and one[path].shape == tensor.shape else 0) - tensor.double()
+        for path, tensor in other.items()
+        if tensor.is_floating_point()
+    }
+
+
+def _worst_db(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return min(psnr_db(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def text(found: Kill) -> str:
+    """A line a handle."""
+    lines = [f"{found.world}, handed over after block {found.cut}, {found.blocks} on; bound {found.bound_db:g} dB"]
+    lines.append(f"{'handle':<36}{'kind':<14}{'state error':>12}{'worst dB':>10}{'last dB':>9}  verdict")
+    for each in found.handles:
+        worst, last = ("inf" if db >= EQUAL_DB else f"{db:.1f}" for db in (each.psnr_db_min, each.psnr_db_last))
+        lines.append(f"{each.name:<36}{each.kind:<14}{each.state_error:>12.2e}{worst:>10}{last:>9}  {each.verdict}")
+    if not found.lossless_pass:
+        lines.append("A LOSSLESS HANDLE DID NOT PASS: the harness can't say yes, and nothing here counts")
+    return "\n".join(lines)
+
+
+def report(found: Kill) -> Report:
+    """A row a handle; the curves."""
+    run, measured = "kill", Standing.MEASURED
+    columns = tuple(
+        Column(title, key, measured)
+        for title, key in (
+            ("handle", "name"), ("kind", "kind"), ("equal bytes", "equal_bytes"), ("state error", "state_error"),
+            ("worst, dB", "psnr_db_min"), ("last, dB", "psnr_db_last"), ("first below", "first_below"),
+            ("verdict", "verdict"),
+        )
+    )  # fmt: skip
+    said = (
+        f"World {{{run}/world}}, after block {{{run}/cut}}, for {{{run}/blocks}} blocks; bound {{{run}/bound_db}} dB."
+    )
+    worst = bars(("worst", "Worst block of each handle"), f"{run}/handles", (("psnr_db_min", "worst"),),
+                 "PSNR, dB; 100: equal (measured)")  # fmt: skip
+    lines = curves(("over-time", "Loss over blocks"), f"{run}/handles", "psnr_db", "PSNR, dB; 100: equal (measured)",
+                   f"{run}/bound_db")  # fmt: skip
+    parts = (Words(said), Listing("Handles", f"{run}/handles", columns), lines, worst)
+    return Report(run, "What a reduced state costs", (Section("Against the twin", parts),))
+
+
+KILL = Experiment(measure, report, text, lambda found: found.lossless_pass)
