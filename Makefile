@@ -35,7 +35,7 @@ up: install
 test: dev
 	$(if $(findstring --ignore=tests/e2e,$(PYTEST_ARGS)),,scripts/ensure_chromium.sh)
 	scripts/ensure_spin.sh
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(if $(PYTEST_ARGS),$(PYTEST_ARGS),-n 2 --dist loadfile)
 
 engines:
 	@[ -n "$(ENGINES)" ] || { echo "name the folder of checkouts: make engines ENGINES=DIR (docs/engines/README.md)"; exit 2; }
