@@ -117,6 +117,15 @@ def prepare_torch(cpu_capability: str | None) -> None:
     torch.set_grad_enabled(False)
 
 
+def _tell_of_the_watch(name: str) -> None:
+    """A host that can't see which pages are written reads every state whole, at every boundary: exact, and slower."""
+    from worldline.snapshot.arena import PAGE_BYTES, Arena
+
+    with Arena.create(PAGE_BYTES, "probe") as arena:
+        if arena.watch() is None:
+            log.warning("host %s can't watch writes (userfaultfd, PAGEMAP_SCAN): every boundary is read whole", name)
+
+
 async def serve(arguments: Arguments) -> None:
     """Listens until SIGTERM or SIGINT."""
     from worldline.runtime import rpc
@@ -142,6 +151,7 @@ async def serve(arguments: Arguments) -> None:
     identity = None if arguments.tls is None else TlsIdentity(arguments.tls, arguments.name)
     transports["tcp"] = TcpTransport(identity, arguments.data_listen, fabric_private=arguments.fabric_private)
     host = Host(config, transports, SystemClock())
+    _tell_of_the_watch(arguments.name)
     ended = asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(sign, ended.set)
