@@ -92,6 +92,11 @@ def low_rank(tensor: torch.Tensor) -> torch.Tensor:
 
 def partial(state: State) -> State:
     """Caches alone: counters, generators and the last picture stay behind."""
+    return caches_of(state)
+
+
+def caches_of(state: State) -> State:
+    """Those tensors that count as caches: floating point, of three dimensions or more."""
     return {path: tensor for path, tensor in state.items() if _is_cache(tensor)}
 
 

@@ -22,6 +22,7 @@ from worldline.lab.instruments.handles import (
     LOSSY,
     Handle,
     State,
+    caches_of,
     chance,
     deduplicated,
     difference,
@@ -158,7 +159,7 @@ class Harness:
             "dedup, equal rows": ("lossy", deduplicated(other, 0.0)),
             "dedup, near rows": ("lossy", deduplicated(other, NEAR)),
             "learned residual (stub)": ("lossy", residual(self.before)),
-            "recompute, last blocks": ("escape", lambda _: self._replayed(REPLAY_BLOCKS)),
+            "recompute, last blocks": ("escape", lambda state: state | caches_of(self._replayed(REPLAY_BLOCKS))),
             "recompute, all blocks": ("escape", lambda _: self._replayed(self._cut)),
         }
         wanted = [name for name in names if name in known] if names else list(known)
@@ -213,6 +214,8 @@ class Harness:
         least = min(grown, key=lambda number: grown[number][0])
         _, bred = max(grown.values(), key=lambda found: found[0])
         at_random = chance(self.state, DIRECTIONS)
+        if not norm(bred):  # every small error died out within the blocks: none grows, and any is as good
+            bred = at_random
         hidden = SMALL
         while hidden > LAST_BIT and not self._shows_nothing(perturbed(at_random, hidden)):
             hidden /= 2

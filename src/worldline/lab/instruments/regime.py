@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 GB = 1e9
-PAPER = (Anchor("paper: Matrix-Game-2", 5.0e9, 0.93e9),)
-"""What the paper measured: 1.67 GB rewritten at 0.93 GB/s, over a link of 5.0 GB/s."""
+PAPER_DIRTY_BYTES_PER_S = 0.93e9
+"""What the paper measured of Matrix-Game-2, at 0.78 blocks a second."""
 PAPER_STATE_BYTES = 1.67e9
 PAPER_REWRITTEN = 0.777
 FAST_BLOCKS_PER_S = 10.0
@@ -74,12 +74,13 @@ def measure(
     anchor: str
         A measured point, NAME=BANDWIDTH,DIRTY; may be repeated. The paper's is always there.
     bandwidth_gb_per_s: float
-        Of the link that measured engines are set on.
+        Of the link that the paper's and the measured engines are set on: an assumption, only D was measured.
     horizon_s: float
         Deadline of a move.
     """
     del trial
-    given = (*PAPER, *anchors_of(anchor))
+    paper = Anchor("paper: Matrix-Game-2", bandwidth_gb_per_s * GB, PAPER_DIRTY_BYTES_PER_S)
+    given = (paper, *anchors_of(anchor))
     points = [_point(each.name, "measured", PAPER_STATE_BYTES, each, horizon_s) for each in given]
     fast = Anchor("", FAST_LINK_BYTES_PER_S, PAPER_STATE_BYTES * PAPER_REWRITTEN * FAST_BLOCKS_PER_S)
     points.append(_point("Matrix-Game-2 at 10 Hz, 800 Gb/s", "projected", PAPER_STATE_BYTES, fast, horizon_s))
