@@ -49,7 +49,7 @@ class AtCount:
     """N S / B, which leaves out the overhead."""
     live_s: float
     live_bytes: float
-    """Of one live move, over its state: it grows while it waits."""
+    """Sent by one live move, over its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def report(results: Contention) -> Report:
     said = (
         "Sessions of {contention/state_bytes} bytes into one port of {contention/link_bytes_per_s} bytes/s, asked for "
         "at one time. The analysis takes N = 1 alone; it is off by at most {contention/off_max:.0%}. A live move "
-        "goes on being rewritten while it waits, so what it sends grows with N."
+        "goes on being rewritten while it is under way; what it sends, over its state, is in the last column."
     )
     found = Section("Found", (Words(said), Listing("By N", base, columns), plot, line))
     return Report("contention", "Contention: many moves into one receiver", (found,))
