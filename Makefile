@@ -32,10 +32,11 @@ export TOKENIZERS_PARALLELISM := false
 up: install
 	$(BIN)/worldline up $(if $(CHECK),--check) $(UP_ARGS)
 
+# In the order of the folders: the browser's tests keep an event loop running in their worker, so they come last.
 test: dev
 	$(if $(findstring --ignore=tests/e2e,$(PYTEST_ARGS)),,scripts/ensure_chromium.sh)
 	scripts/ensure_spin.sh
-	$(BIN)/pytest $(if $(PYTEST_ARGS),$(PYTEST_ARGS),-n 2 --dist loadfile)
+	$(BIN)/pytest $(if $(PYTEST_ARGS),$(PYTEST_ARGS),-n 2 --dist loadfile --no-loadscope-reorder)
 
 engines:
 	@[ -n "$(ENGINES)" ] || { echo "name the folder of checkouts: make engines ENGINES=DIR (docs/engines/README.md)"; exit 2; }

@@ -263,7 +263,7 @@ def test_a_planted_fault_is_refused_by_name_and_the_source_plays_on(client, faul
 def test_an_unknown_fault_is_told(client):
     session = open_tiny(client)
     for verb in (session.move, session.park):
-        with pytest.raises(BadValue, match="kill-controller, kill-source"):
+        with pytest.raises(BadValue, match="kill-controller, kill-gateway, kill-source"):
             verb(*["b"] * (verb == session.move), fault="earthquake")
     session.step(0)
 

@@ -1,6 +1,7 @@
 """Requests drawn from the OpenAPI document, right ones and wrong ones: every answer is one that the document has."""
 
 import copy
+import time
 
 import httpx
 import pytest
@@ -65,8 +66,13 @@ def document(fleet):
         loaded = schemathesis.openapi.from_dict(told)
         loaded.config.update(base_url=fleet.url)
         yield loaded
+        for operation in client.operations():
+            client.cancel(operation.id)
+        while any(operation.outcome is None for operation in client.operations()):
+            time.sleep(0.05)
         client.prewarm("d", TINY, slots=0)
-        client.uncordon("d")
+        for host in "abcd":
+            client.uncordon(host)
         for session in client.sessions():
             if session.status != "closed" and session.twin_of is None:
                 client.session(session.id).close()

@@ -253,7 +253,8 @@ def test_every_public_function_and_type_with_rules_is_in_these_tables() -> None:
     exempt = {
         # take only what was checked before
         "stationary", "present_pmf", "throughput_per_s", "response_s", "judge", "by_deadline", "late", "load",
-        "jobs_within", "jobs_before", "check", "plan", "predict", "explain", "first_fit", "first_span",
+        "jobs_within", "jobs_before", "check", "plan", "predict", "explain", "first_fit",
+        "first_span", "size_text", "time_text",
         # are the file format's, and tested there
         "read_cases", "run_case", "difference", "as_json", "parse_or_nothing",
     }  # fmt: skip
