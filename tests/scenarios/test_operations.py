@@ -8,7 +8,6 @@ import pytest
 from worldline.errors import (
     BadValue,
     HostCordoned,
-    IncastRefused,
     NoCapacity,
     OperationInProgress,
     UnknownOperation,
@@ -222,18 +221,3 @@ def test_an_operation_waits_for_its_turn_at_a_port_that_is_promised_to_others():
         done = ended(client, client.operate("drain", "a", at_once=4).id)
         assert (done.outcome, {step.state for step in done.steps}) == ("done", {"done"})
         assert {session.describe().host for session in sessions} == {"b"}
-        client.uncordon("a")
-        with pytest.raises(IncastRefused) as refused:
-            crowd(client, sessions)
-        assert refused.value.facts["earliest_in_s"] > 0
-
-
-def crowd(client, sessions):
-    """All at once, as nobody who waits for turns would."""
-
-    def go(session):
-        with Client(client.url) as own:
-            own.session(session.id).move("a")
-
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        list(pool.map(go, sessions))

@@ -200,6 +200,8 @@ class Engine:
 
     def step(self, number: int, action: int, witness: bool) -> Made:
         """Generates the next block from action `number`."""
+        # A move may have been called off while this thread was withdrawing the arena for its cut: it is let go by now.
+        self.arena.give_back()
         self._hear()
         self._readings.begin_block()
         began_s = self.clock.monotonic_s()
@@ -334,6 +336,7 @@ class Engine:
         return self._layout[1]
 
     def _capture(self) -> Manifest:
+        self.arena.give_back()  # as in `step`
         tree: dict[str, Tree] = {
             "position": {"block": self.position.block, "number": self.position.number, "frame": self.position.frame},
             "world": self._world_now.state(),
