@@ -148,13 +148,18 @@ class Operations:
 
     async def uncordon(self, host: str) -> None:
         """It takes sessions again. Raises `OperationInProgress` while an operation empties it."""
-        for operation in self._known.values():
-            if operation.outcome is None and operation.request.host == host:
-                raise OperationInProgress(
-                    f"operation {operation.id} is emptying host {host}; cancel it first", operation=operation.id
-                )
+        operation = self._emptying(host)
+        if operation is not None:
+            raise OperationInProgress(
+                f"operation {operation.id} is emptying host {host}; cancel it first", operation=operation.id
+            )
         async with self._hosts.cordoning:
             await self._hosts.set_cordon(self._hosts.get(host), None)
+
+    def _emptying(self, host: str) -> Operation | None:
+        """The operation that empties the host now."""
+        running = (one for one in self._known.values() if one.outcome is None)
+        return next((one for one in running if one.request.host == host), None)
 
     def _check(self, request: OperationRequest) -> None:
         names_host = request.kind in {Kind.DRAIN, Kind.EVACUATE}
@@ -168,11 +173,11 @@ class Operations:
             raise BadValue("at_once is 1 to 16, hosts_min at least 1, idle_s at least 0")
         if request.host is not None:
             self._hosts.living(request.host)
-            for other in self._known.values():
-                if other.outcome is None and other.request.host == request.host and not request.dry_run:
-                    raise OperationInProgress(
-                        f"operation {other.id} is emptying host {request.host} already", operation=other.id
-                    )
+            other = None if request.dry_run else self._emptying(request.host)
+            if other is not None:
+                raise OperationInProgress(
+                    f"operation {other.id} is emptying host {request.host} already", operation=other.id
+                )
 
     def _new(self, request: OperationRequest) -> Operation:
         return Operation(
@@ -278,13 +283,8 @@ class Operations:
                 return replace(operation, outcome="cancelled")
             if request.every_s is None and (not undone or passes == PASSES_MAX):
                 return replace(operation, outcome="partial" if undone else "done")
-            pause_s = PASS_PAUSE_S if request.every_s is None else request.every_s
-            try:
-                async with asyncio.timeout(pause_s):
-                    await cancelled.wait()
+            if await _set_within(cancelled, PASS_PAUSE_S if request.every_s is None else request.every_s):
                 return replace(operation, outcome="cancelled")
-            except TimeoutError:
-                pass
 
     async def _pass(self, operation: Operation) -> tuple[Operation, bool]:
         """Planned from what is now, and done; and whether another pass may do more."""
@@ -339,19 +339,19 @@ class Operations:
     async def _turn(self, operation: str, index: int, turns: asyncio.Semaphore) -> None:
         async with turns:
             if self._cancelled[operation].is_set():
-                await self._note(operation, index, "skipped", "the operation was cancelled")
+                self._note(operation, index, "skipped", "the operation was cancelled")
                 return
-            await self._note(operation, index, "running", None)
+            self._note(operation, index, "running", None)
             step, request = self._known[operation].steps[index], self._known[operation].request
             try:
                 if await self._plays_again(request, step):
-                    await self._note(operation, index, "skipped", "its player has acted again")
+                    self._note(operation, index, "skipped", "its player has acted again")
                     return
                 sentence, pause_s = await self._do_when_there_is_room(operation, step)
             except WorldlineError as error:
-                await self._note(operation, index, "refused", f"{error.code}: {error.sentence}")
+                self._note(operation, index, "refused", f"{error.code}: {error.sentence}")
             else:
-                await self._note(operation, index, "done", sentence, pause_s)
+                self._note(operation, index, "done", sentence, pause_s)
 
     async def _do_when_there_is_room(self, operation: str, step: OperationStep) -> tuple[str | None, float | None]:
         """As `_do`; a refusal that says when there will be room is waited for, and asked again."""
@@ -365,12 +365,8 @@ class Operations:
                     raise
                 pause_s = max(float(wait_s), ROOM_PAUSE_S)
                 waited_s += pause_s
-                try:
-                    async with asyncio.timeout(pause_s):
-                        await self._cancelled[operation].wait()
-                except TimeoutError:
-                    continue
-                raise
+                if await _set_within(self._cancelled[operation], pause_s):
+                    raise
 
     async def _plays_again(self, request: OperationRequest, step: OperationStep) -> bool:
         """Whether who was idle when the plan was made no longer is."""
@@ -408,7 +404,7 @@ class Operations:
 
     # ---- what is told
 
-    async def _note(
+    def _note(
         self, operation: str, index: int, state: StepState, sentence: str | None, pause_s: float | None = None
     ) -> None:
         known = self._known[operation]
@@ -433,6 +429,14 @@ class Operations:
         for oldest in ended[: max(0, len(self._known) - KEPT_MAX)]:
             del self._known[oldest]
         self._book.tell_operation(OperationChanged(operation))
+
+
+async def _set_within(event: asyncio.Event, wait_s: float) -> bool:
+    try:
+        async with asyncio.timeout(wait_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def _planned(

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
-from statistics import mean, median
+from statistics import linear_regression, mean, median
 
 from worldline.capacity.priorities import lift
 from worldline.clock import Clock, SystemClock
@@ -219,9 +219,8 @@ def _found(timed: Sequence[tuple[int, list[_Timed], list[_Timed]]], state_bytes:
 
 def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """Slope and intercept of the least-squares line."""
-    x_mean, y_mean = mean(x), mean(y)
-    slope = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True)) / sum((a - x_mean) ** 2 for a in x)
-    return slope, y_mean - slope * x_mean
+    line = linear_regression(x, y)
+    return line.slope, line.intercept
 
 
 def text(results: Contention) -> str:
