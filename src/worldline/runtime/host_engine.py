@@ -200,7 +200,7 @@ class Engine:
 
     def step(self, number: int, action: int, witness: bool) -> Made:
         """Generates the next block from action `number`."""
-        # A move may have been called off while this thread was withdrawing the arena for its cut: it is let go by now.
+        # Only the engine's thread moves the arena: a move may be called off while this thread withdraws it for a cut.
         self.arena.give_back()
         self._hear()
         self._readings.begin_block()

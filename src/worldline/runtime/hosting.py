@@ -225,9 +225,8 @@ class HostedSession:
         self.held_by = move
 
     def release(self, move: str) -> None:
-        """Lets the session play on, if it was `move` that froze it, its memory at its addresses again. Idempotent."""
+        """Lets the session play on, if it was `move` that froze it. Idempotent."""
         if self.held_by == move:
-            self.engine.arena.give_back()
             self.held_by = None
             self._boundary.release()
 

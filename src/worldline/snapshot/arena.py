@@ -73,8 +73,6 @@ class Arena:
         self._address = self._home.address
         self._aside: Range | None = None
         self._watch: Watch | None = None
-        self._moving = threading.Lock()
-        """A session may be let go while its engine's thread is still about to withdraw the arena."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._map(protection, mmap.MAP_SHARED, fd)
 
@@ -187,24 +185,22 @@ class Arena:
 
     def withdraw(self) -> None:
         """From here on no address that was handed out reaches the memfd; `bytes_at` does. Idempotent."""
-        with self._moving:
-            if self._aside is not None:
-                return
-            _ = self.fd
-            aside = Range(self._capacity)
-            self._carry(self._address, aside.address)
-            _cover(self._address, self._capacity)
-            self._aside, self._view = aside, aside.view
+        if self._aside is not None:
+            return
+        _ = self.fd
+        aside = Range(self._capacity)
+        self._carry(self._address, aside.address)
+        _cover(self._address, self._capacity)
+        self._aside, self._view = aside, aside.view
 
     def give_back(self) -> None:
         """Undoes `withdraw`: the addresses reach the memfd again. What was written there meanwhile is gone."""
-        with self._moving:
-            aside = self._aside
-            if aside is None or self._view is None:
-                return
-            self._carry(aside.address, self._address)
-            _cover(aside.address, self._capacity)
-            self._aside, self._view = None, self._home.view
+        aside = self._aside
+        if aside is None or self._view is None:
+            return
+        self._carry(aside.address, self._address)
+        _cover(aside.address, self._capacity)
+        self._aside, self._view = None, self._home.view
 
     def watch(self) -> Watch | None:
         """The watch over this process's writes to the arena, made when first asked for; None where there is none."""
