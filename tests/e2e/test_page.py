@@ -4,11 +4,14 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import WebSocketRoute, expect
 
 from e2e.visitor import LOAD_OPTIONS, PATIENCE_MS, Visitor
 from worldline.runtime.fleet import Fleet
 from worldline.service.client import Client
+
+AHEAD_MAX = 2
+"""Of pace.js: actions that may be unanswered."""
 
 
 def assert_unbroken(visitor: Visitor) -> None:
@@ -202,6 +205,34 @@ def test_a_gateway_that_was_killed_comes_back_and_play_goes_on_by_number(visitor
     assert sorted({*shown, *told}) == list(range(shown[0], shown[-1] + 1))
     assert shown == sorted(set(shown))
     see_twin_equal(visitor)
+
+
+def test_play_goes_on_where_the_blocks_of_all_unanswered_actions_went_with_the_gateway(
+    visitor: Visitor, fleet: Fleet
+) -> None:
+    swallowed: list[bytes] = []
+    swallow = False
+
+    def between(page_side: WebSocketRoute) -> None:
+        def from_gateway(message: str | bytes) -> None:
+            if swallow and isinstance(message, bytes):
+                swallowed.append(message)
+            else:
+                page_side.send(message)
+
+        page_side.connect_to_server().on_message(from_gateway)
+
+    visitor.page.route_web_socket(re.compile("/play"), between)
+    visitor.come()  # only sockets opened from now on are seen
+    visitor.start(twin=False)
+    visitor.see_more_blocks(2)
+    swallow = True
+    visitor.wait_for(lambda: len(swallowed) >= AHEAD_MAX, "the page waits for blocks that nobody keeps")
+    fleet.kill("gateway")
+    visitor.wait_until("id => !window.worldline.players.get(id).connected", visitor.session)
+    swallow = False
+    visitor.wait_until("id => window.worldline.players.get(id).connected", visitor.session)
+    visitor.see_more_blocks(5)
 
 
 def test_a_wrong_option_is_refused_in_the_dialog_and_nothing_starts(visitor: Visitor) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -39,9 +40,13 @@ class Visitor:
         """Until the page's own state makes the claim true. Playwright's own wait evaluates strings inside the page,
         which the page's security policy forbids.
         """
+        self.wait_for(lambda: self.page.evaluate(claim, argument), f"{claim} with {argument}")
+
+    def wait_for(self, come_true: Callable[[], bool], claim: str) -> None:
+        """Until it has come true, while the page goes on."""
         deadline_s = time.monotonic() + PATIENCE_MS / 1000
-        while not self.page.evaluate(claim, argument):
-            assert time.monotonic() < deadline_s, f"never came true: {claim} with {argument}"
+        while not come_true():
+            assert time.monotonic() < deadline_s, f"never came true: {claim}"
             self.page.wait_for_timeout(POLL_MS)
 
     # ---- what they do

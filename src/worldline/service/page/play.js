@@ -159,6 +159,8 @@ export class Player extends EventTarget {
         break;
       case "missed":
         if (this.block !== null && message.last > this.block) this.missed.push([message.first, message.last]);
+        this.pace.answered(message.last); // those actions were applied: no block will come to say so
+        this.pump();
         break;
       case "gap":
         this.gap = message;
