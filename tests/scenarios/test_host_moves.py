@@ -12,6 +12,7 @@ from worldline.errors import (
     AlreadyThere,
     BadValue,
     Corrupt,
+    DeadlineMissed,
     HostGone,
     Internal,
     LinkCut,
@@ -19,6 +20,7 @@ from worldline.errors import (
     NoCapacity,
     PlanMismatch,
     StaleEpoch,
+    TimedOut,
     UnknownMove,
     UnknownSession,
     WorldlineError,
@@ -103,6 +105,26 @@ async def test_a_session_that_moved_encoded_goes_on_like_its_twin_and_less_cross
     await open_pair(stage)
     receipt, seal = await stage.move("walk", "b", "tcp", Mode.FREEZE, codec=codec)
     assert seal.bytes_moved < receipt.bytes_moved
+    await assert_like_its_twin(stage)
+
+
+async def test_a_source_that_needs_grants_sends_nothing_without_one_and_is_done_with_them(stage):
+    await open_pair(stage, spec(contract=Contract(pause_bound_s=20.0, completion_deadline_s=1.0)))
+    move, endpoint = await stage.prepare("walk", "b", "tcp", Mode.FREEZE)
+    run = wire.RunSource(move, "walk", 1, Mode.FREEZE, endpoint, grant_bytes=4 << 20)
+    with pytest.raises((DeadlineMissed, TimedOut)):  # of the attempt, or of its post
+        await stage.call("a", run, wire.SourceSealed)
+    await stage.call("b", wire.Discard(move))
+    await assert_like_its_twin(stage)
+    move, endpoint = await stage.prepare("walk", "b", "tcp", Mode.FREEZE)
+    run = wire.RunSource(move, "walk", 1, Mode.FREEZE, endpoint, grant_bytes=4 << 20)
+    sealing = asyncio.create_task(stage.call("a", run, wire.SourceSealed))
+    while not sealing.done():
+        stage.peers["a"].notify(wire.Grant(move, 1e9, 1.0))
+        await asyncio.sleep(0.01)
+    assert sealing.result().bytes_moved > 0
+    await stage.call("b", wire.AwaitPrepared(move), Receipt)
+    await stage.commit("walk", move, "b", "tcp")
     await assert_like_its_twin(stage)
 
 

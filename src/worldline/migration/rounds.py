@@ -119,7 +119,11 @@ def decide(cut: Cut, limits: Limits) -> Decision:
 
 
 class RoundRate:
-    """Bytes a second of the last rounds, from the post to the target's digests: the slowest counts."""
+    """Bytes a second of the last rounds, from the post to the target's digests: the slowest counts.
+
+    Of the time in which the link might be used: waiting for others' turn to end says nothing about the link, and who is
+    frozen has the next turn.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._bytes_min = limits.rate_bytes_min

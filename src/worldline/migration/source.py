@@ -60,6 +60,8 @@ class _Round:
     number: int = 0
     nbytes: int = 0
     posted_at_s: float = 0.0
+    idle_s: float = 0.0
+    """Of the post: the link was not to be used."""
     arrived: bool = True
     """`Posted` came and the round's end was sent."""
     touched: frozenset[int] = frozenset()
@@ -223,6 +225,7 @@ class SourceMachine:
         if self._round.arrived:
             return []
         self._round.arrived = True
+        self._round.idle_s = event.idle_s
         self._bytes_moved += event.nbytes
         end = SendRecord(records.RoundEnd(self._round.number, self._round.nbytes))
         self._story.tell(now_s, f"round {self._round.number} sent: {format_bytes(self._round.nbytes)}")
@@ -254,7 +257,7 @@ class SourceMachine:
         self._reported.add(event.items)
         if proves:
             return self._rows_reported(now_s)
-        self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s)
+        self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s - self._round.idle_s)
         self._held = True
         self._enter(Phase.CUTTING, f"the target has digested round {event.round}", now_s)
         return [TakeCut(compares=True, remembers=self._rolls_pay)]

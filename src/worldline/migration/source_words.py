@@ -78,9 +78,10 @@ class RestRead:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """`Post` has ended: `nbytes` crossed the link."""
+    """`Post` has ended: `nbytes` crossed the link, which for `idle_s` of the time was not to be used: no grant was there."""
 
     nbytes: int
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class Allowance:
         self._sent_until_s = 0.0
         """When what was posted so far is through, at the granted rates."""
         self._granted = asyncio.Event()
+        self.idle_s = 0.0
+        """In all: something was to be sent, all before it was through, and no grant had room."""
 
     def grant(self, bytes_per_s: float, for_s: float) -> None:
         """From now on, in the place of what was granted before."""
@@ -53,10 +55,12 @@ class Allowance:
         await link.send(record)
 
     async def _wait_for(self, nbytes: int, ends_at_s: float) -> None:
+        asked_at_s = self._clock.monotonic_s()
         while True:
             now_s = self._clock.monotonic_s()
             begin_s = max(now_s, self._sent_until_s)
             if self._bytes_per_s > 0 and begin_s + nbytes / self._bytes_per_s <= self._until_s:
+                self.idle_s += max(0.0, now_s - max(asked_at_s, self._sent_until_s))
                 self._sent_until_s = begin_s + nbytes / self._bytes_per_s
                 return
             self._granted.clear()

@@ -44,8 +44,7 @@ CONNECT_S = 10.0
 BATCH_BYTES = 2 * 1024 * 1024
 """Of rows that are read for the link at once: larger pieces are memory that the system hands out anew each time."""
 MESSAGE_BYTES_MAX = 64 * 1024
-RECORD_S = 30.0
-"""How long rows may wait for a grant; the contract's deadline ends the attempt before."""
+"""Records up to this are messages, which need no grant; rows of a rolling cache are bytes of the arena."""
 _SEALED = frozenset({words.Phase.SEALED, words.Phase.PREPARED})
 """From here on whose the session is stands in the record, and only there."""
 _FROZEN = _SEALED | {words.Phase.FROZEN}
@@ -184,7 +183,7 @@ class SourceRun:
                 await self._thaw()
             case words.SendRecord(record):
                 if self._outbox is not None:
-                    self._put_record(self._outbox, records.encode(record))
+                    self._outbox.put_record(records.encode(record))
             case words.Post():
                 assert self._outbox is not None, "a post follows a connection"
                 self._outbox.put_post(lambda link: self._post(link, command))
@@ -311,20 +310,24 @@ class SourceRun:
         self.session.release(self.order.move)
 
     async def _post(self, link: Link, post: words.Post) -> None:
+        allowance = self._allowance
+        ends_at_s, idle_before_s = self._tools.clock.monotonic_s() + post.deadline_s, self._idle_s
         for batch in _batches(post.steps):
             for record in await asyncio.to_thread(_records_of, batch, self.session.engine.arena):
-                await link.send(record)
+                if allowance is None or len(record) <= MESSAGE_BYTES_MAX:
+                    await link.send(record)
+                else:
+                    await allowance.send(link, record, ends_at_s - self._tools.clock.monotonic_s())
         crossed_bytes = sum(step.nbytes for step in post.steps if isinstance(step, Runs))
         if post.extents:
-            crossed_bytes += await link.post(post.extents, post.deadline_s)
-        self._events.put_nowait(words.Posted(crossed_bytes))
+            left_s = ends_at_s - self._tools.clock.monotonic_s()
+            send = link.post if allowance is None else partial(allowance.post, link)
+            crossed_bytes += await send(post.extents, max(left_s, 0.001))
+        self._events.put_nowait(words.Posted(crossed_bytes, self._idle_s - idle_before_s))
 
-    def _put_record(self, outbox: Outbox, record: bytes) -> None:
-        """Small ones are messages, which need no grant; rows of a rolling cache are bytes of the arena."""
-        if self._allowance is None or len(record) <= MESSAGE_BYTES_MAX:
-            outbox.put_record(record)
-        else:
-            outbox.put_post(partial(self._allowance.send, record=record, deadline_s=RECORD_S))
+    @property
+    def _idle_s(self) -> float:
+        return 0.0 if self._allowance is None else self._allowance.idle_s
 
     async def _close_link(self) -> None:
         if self._outbox is not None:

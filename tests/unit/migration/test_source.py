@@ -156,6 +156,17 @@ def test_a_session_that_rewrites_faster_than_the_link_is_thawed_and_told_so() ->
     assert failed.code == "BANDWIDTH"
 
 
+def test_waiting_for_others_turn_to_end_says_nothing_about_the_link() -> None:
+    """1. A round waits 1.8 of its 2 s for grants. 2. All is rewritten. 3. The link is taken for ten times as fast."""
+    source = machine(contract=Contract(pause_bound_s=0.5))
+    source.handle(s.Connected(), 0.0)
+    source.handle(cut(1, *"abcd"), 0.0)
+    source.handle(s.Posted(4000, idle_s=1.8), 2.0)
+    source.handle(reported(1), 2.0)
+    assert kinds(source.handle(cut(2, *"ABCD"), 2.1)) == [records.ManifestRecord, s.Post]
+    assert source.phase is s.Phase.FROZEN
+
+
 def test_a_pause_that_reaches_the_bound_while_the_rest_is_sent_ends_the_attempt() -> None:
     source = machine(Mode.FREEZE, Contract(pause_bound_s=0.5))
     source.handle(s.Connected(), 0.0)

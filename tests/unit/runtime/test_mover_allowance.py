@@ -75,6 +75,20 @@ async def test_a_link_that_takes_bytes_at_once_gets_no_more_than_the_rate_for_it
     await asyncio.wait([posting])
 
 
+async def test_idle_is_the_time_in_which_all_that_was_posted_was_through_and_nothing_more_might_be_sent(clock):
+    allowance, wire = Allowance(clock), Wire(clock)
+    posting = asyncio.create_task(allowance.post(wire, extents(500, 500, 500), 60.0))
+    await settle()
+    clock.advance(2.0)
+    allowance.grant(RATE, 1.1)  # after two seconds of waiting there is room for two extents
+    await settle()
+    assert allowance.idle_s == 2.0
+    clock.advance(4.0)  # one of these four seconds the link was sending
+    allowance.grant(RATE, 1.0)
+    await posting
+    assert allowance.idle_s == 5.0
+
+
 async def test_a_grant_ends_by_itself(clock):
     allowance, wire = Allowance(clock), Wire(clock)
     allowance.grant(RATE, 1.0)
