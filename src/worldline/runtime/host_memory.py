@@ -42,8 +42,8 @@ class HostMemory:
 
     @property
     def slot_bytes(self) -> list[int]:
-        """The sizes of which there is a warm slot."""
-        return sorted(nbytes for nbytes, slots in self._slots.items() if slots)
+        """The size of each warm slot."""
+        return sorted(nbytes for nbytes, slots in self._slots.items() for _ in slots)
 
     def reserve(self, holder: str, nbytes: int) -> None:
         """A warm slot of this size, if there is one. Raises `NoCapacity`."""

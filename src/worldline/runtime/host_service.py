@@ -128,6 +128,7 @@ class Host:
             transports=sorted(self._transports),
             sessions=[session.facts() for session in self.sessions.values()],
             signer=self._signing.public,
+            lane_bytes_per_s=self._lanes.rate_bytes_per_s,
         )
 
     # ---- sessions, also for moves

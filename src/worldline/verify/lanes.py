@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -21,6 +22,10 @@ JOB_BYTES = 32 * 1024 * 1024
 RATE_BYTES_PER_S_UNMEASURED = 1e9
 """What a lane is taken to digest until it has shown what it does."""
 _MEASURED_BYTES_MIN = 1024 * 1024
+STRETCH_BYTES = 16 * 1024 * 1024
+"""What is digested between two measurements: a leaf alone says more about the scheduler than about the lane."""
+STRETCHES = 12
+"""Measurements that count."""
 
 
 class Lanes:
@@ -40,6 +45,8 @@ class Lanes:
         self._queued_bytes = 0
         self._digested_bytes = 0
         self._busy_s = 0.0
+        self._stretch_bytes, self._stretch_s = 0, 0.0
+        self._rates: deque[float] = deque(maxlen=STRETCHES)
         self._closed = False
 
     async def digests(self, arena: BytesAt, extents: Sequence[Extent]) -> list[bytes]:
@@ -89,10 +96,12 @@ class Lanes:
 
     @property
     def rate_bytes_per_s(self) -> float:
-        """What all lanes together digest a second, by their own measurement; a cautious figure before the first
-        MiB.
+        """What all lanes together digest a second, by their own measurement: the least of the last stretches; before
+        the first one ends what was digested so far, and a cautious figure before the first MiB.
         """
         with self._lock:
+            if self._rates:
+                return min(self._rates) * self.threads
             if self._digested_bytes < _MEASURED_BYTES_MIN or self._busy_s <= 0:
                 return RATE_BYTES_PER_S_UNMEASURED * self.threads
             return self._digested_bytes / self._busy_s * self.threads
@@ -121,6 +130,11 @@ class Lanes:
         with self._lock:
             self._digested_bytes += nbytes
             self._busy_s += spent_s
+            self._stretch_bytes += nbytes
+            self._stretch_s += spent_s
+            if self._stretch_bytes >= STRETCH_BYTES and self._stretch_s > 0:
+                self._rates.append(self._stretch_bytes / self._stretch_s)
+                self._stretch_bytes, self._stretch_s = 0, 0.0
         return digests
 
     def _done(self, nbytes: int) -> None:

@@ -10,7 +10,14 @@ from worldline.clock import ManualClock
 from worldline.errors import LaneFull
 from worldline.schema.layout import Extent
 from worldline.verify.digests import leaf_digests
-from worldline.verify.lanes import JOB_BYTES, RATE_BYTES_PER_S_UNMEASURED, Lanes, batches
+from worldline.verify.lanes import (
+    JOB_BYTES,
+    RATE_BYTES_PER_S_UNMEASURED,
+    STRETCH_BYTES,
+    STRETCHES,
+    Lanes,
+    batches,
+)
 
 MIB = 1 << 20
 
@@ -123,6 +130,18 @@ async def test_lanes_measure_what_they_take():
         await lanes.digests(Slow(4 * MIB, clock, 0.5), [Extent(0, 4 * MIB)])
     assert lanes.busy_s == 1.0
     assert lanes.rate_bytes_per_s == 8 * MIB
+    lanes.close()
+
+
+async def test_the_slowest_of_the_last_stretches_is_what_lanes_are_taken_to_do():
+    clock = ManualClock()
+    lanes = Lanes(1, clock=clock)
+    for seconds in (1.0, 4.0, 1.0):
+        await lanes.digests(Slow(STRETCH_BYTES, clock, seconds), [Extent(0, STRETCH_BYTES)])
+    assert lanes.rate_bytes_per_s == STRETCH_BYTES / 4.0
+    for _ in range(STRETCHES):
+        await lanes.digests(Slow(STRETCH_BYTES, clock, 2.0), [Extent(0, STRETCH_BYTES)])
+    assert lanes.rate_bytes_per_s == STRETCH_BYTES / 2.0
     lanes.close()
 
 
