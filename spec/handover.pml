@@ -80,6 +80,7 @@ bool a_swapped;
 /* The controller's memory. */
 mtype ctl = H_NEW;
 mtype reading;                  /* 0, or the record is being read (J_NONE), or it said: SOURCE, TARGET */
+bool asks_source, asks_target;  /* begun anew, it asks what it was told or would have been told before */
 bool receipt, silent, src_gone, tgt_gone, await_discard, await_thaw;
 
 /* The gateway and its player. */
@@ -185,6 +186,8 @@ end:
 #endif
     S(RETIRED, Retire, RETIRED, c_retire,               RETIRES)
 
+    M(stands && asks_source,                            asks_source = 0; a_sealed = asks)
+
     /* The controller's words to a source without an attempt under way. */
     M(c_thaw && (src == M_IDLE || src == S_THAWED || src == M_SOURCE_ANEW), HEARS_THAW)
     M(c_retire && (plays_source || src == M_SOURCE_ANEW), src = M_SOURCE_ANEW; RETIRES)
@@ -257,6 +260,7 @@ end:
     T(VERIFYING, DiscardIn, DISCARDED, c_discard,       FORGETS)
 
     M(tgt == T_PREPARED && !installed,                  installed = 1; a_receipt = asks)
+    M(tgt == T_PREPARED && installed && asks_target,    asks_target = 0; a_receipt = asks)
     T(PREPARED, DiscardIn, DISCARDED, !installed,       CLOSES; verified = 0)
     T(PREPARED, DiscardIn, DISCARDED, c_discard,        FORGETS)
     T(PREPARED, ActivateIn, ACTIVE, c_activate && installed, INSTALLS)
@@ -280,7 +284,7 @@ end:
 #define UNDOES                                                                                                         \
     journal = J_ABORTED; STOPS_ASKING;                                                                                 \
     await_discard = !tgt_gone; c_discard = c_discard || !tgt_gone; await_thaw = !src_gone; c_thaw = c_thaw || !src_gone
-#define STOPS_ASKING a_ready = 0; a_sealed = 0; a_receipt = 0; receipt = 0; silent = 0; ENDS_SWAP
+#define STOPS_ASKING asks_source = 0; asks_target = 0; a_ready = 0; a_sealed = 0; a_receipt = 0; receipt = 0; silent = 0; ENDS_SWAP
 #define ENDS_SWAP a_swapped = 0; reading = 0
 #define SWAPS STOPS_ASKING; c_swap = 1
 #define ACTIVATES c_activate = 1
@@ -306,6 +310,7 @@ end:
     do
     H(NEW, Begin, PREPARING, journal == J_NONE,         journal = J_BEGUN; c_prepare = !tgt_ended)
     H(NEW, Recovered, ABORTING, unread,                 UNDOES)
+    H(NEW, Recovered, COPYING, unread,                  asks_source = 1; asks_target = 1)
     H(NEW, Recovered, ABORTING, journal == J_ABORTED,   UNDOES)
     H(NEW, Recovered, FENCING, journal == J_COMMITTED && ordered && handed, c_retire = 1)
     H(NEW, Recovered, ACTIVATING, journal == J_COMMITTED && ordered && !handed, ACTIVATES)

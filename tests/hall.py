@@ -74,8 +74,8 @@ class Hall:
         await server.close()
         await host.close()
 
-    async def start_controller(self, faults=True):
-        self.controller = Controller(self.run_dir, self.store, SystemClock(), Random(5), faults)
+    async def start_controller(self, faults=True, port_bytes_per_s=None):
+        self.controller = Controller(self.run_dir, self.store, SystemClock(), Random(5), faults, port_bytes_per_s)
         await self.controller.start(sorted(self.hosts))
         self.client = await connect(controller_socket(self.run_dir), Told, self._hear, ControllerGone("gone"))
         await self.until(lambda hosts: {h.id for h in hosts if h.alive} >= set(self.hosts))

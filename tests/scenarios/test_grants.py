@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from worldline.errors import DeadlineMissed, IncastRefused, UnknownMove
+from worldline.errors import DeadlineMissed, IncastRefused, Unavailable, UnknownMove
 from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan
 from worldline.schema.contract import Contract
@@ -24,9 +24,15 @@ IMPOSSIBLE = Contract(pause_bound_s=0.5, completion_deadline_s=0.5)
 
 
 @pytest.fixture(scope="module")
-def client():
+def fleet():
     plan = FleetPlan(hosts=("a", "b", "c"), memory_bytes=256 << 20, port_bytes_per_s=PORT_BYTES_PER_S)
-    with Fleet.start(plan) as fleet, Client(fleet.url) as connected:
+    with Fleet.start(plan) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(fleet):
+    with Client(fleet.url) as connected:
         yield connected
 
 
@@ -72,9 +78,45 @@ def test_moves_to_one_host_are_promised_one_after_another_and_all_are_done(clien
         session.close()
 
 
+def until_it_sends(client: Client, session: str) -> str:
+    while True:
+        name = client.describe(session).move
+        assert name is not None
+        if any("sending" in line for line in client.move(name).story):
+            return name
+        time.sleep(0.005)
+
+
+def until_it_ends(client: Client, name: str):
+    while True:
+        with contextlib.suppress(Unavailable):
+            move = client.move(name)
+            if move.outcome is not None:
+                return move
+        time.sleep(0.05)
+
+
 def test_a_move_that_no_port_could_carry_in_time_is_a_missed_deadline(client):
     session = opened(client, "a", IMPOSSIBLE)
     with pytest.raises(DeadlineMissed, match="too slow"):
         session.move("b")
     assert client.describe(session.id).status == "running"
     session.close()
+
+
+def test_a_move_under_way_outlives_its_controller(fleet, client):
+    """1. A move sends under grants. 2. Its controller is killed: no grant comes. 3. The next one books it again, and
+    the session plays at its target.
+    """
+    session, twin = (opened(client, "a", CONTRACT) for _ in range(2))
+    with ThreadPoolExecutor() as movers:
+        moving = movers.submit(session.move, "b")
+        wait_for_its_booking(client, session.id)
+        name = until_it_sends(client, session.id)
+        fleet.kill("controller")
+        moving.exception()  # who asked may not hear the end
+    move = until_it_ends(client, name)
+    assert (move.outcome, move.receipt.source_root) == ("done", move.receipt.target_root)
+    assert any("goes on" in line for line in move.story)
+    assert client.describe(session.id).host == "b"
+    assert [block.digest for block in session.step(1, 2)] == [block.digest for block in twin.step(1, 2)]

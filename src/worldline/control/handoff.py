@@ -9,7 +9,8 @@ Invariants
   durable. So no frame of an epoch that was taken back was ever seen.
   An unknown outcome of a swap is read from the record, never assumed.
   A handed-over arena is activated only after its source is fenced or dead.
-  Recovery is a function of the last durable phase and of the record.
+  Recovery is a function of the last durable phase and of the record. A move that was begun is given up, or, where the
+  caller says so, taken up at its hosts; whichever of them does not have it ends it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from worldline.control.order import (
     PublishOwner,
     ReadOwner,
     Recovered,
+    RejoinSource,
     Retire,
     Retired,
     ReturnOwner,
@@ -471,6 +473,10 @@ class Handoff:
             case JournalPhase.DONE:
                 self.phase = Phase.ENDED
                 return []
+            case JournalPhase.BEGUN if not committed and event.goes_on:
+                assert self._order.source is not None and self._order.target is not None, "only a move goes on"
+                self._enter(Phase.COPYING, "its hosts have it under way, and it goes on", now_s)
+                return [RejoinSource(), AwaitPrepared()]
             case JournalPhase.BEGUN if not committed:
                 return self._give_up(Failure(ControllerGone.code, "the controller ended before the commit"), now_s)
             case JournalPhase.ABORTED:

@@ -61,6 +61,7 @@ TRANSITIONS: Table[Phase] = {
     Phase.NEW: {
         Begin: (Phase.PREPARING, Phase.COPYING),
         Recovered: (
+            Phase.COPYING,
             Phase.ABORTING,
             Phase.FENCING,
             Phase.ACTIVATING,

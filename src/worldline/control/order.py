@@ -246,6 +246,8 @@ class Recovered:
     phase: JournalPhase
     owner: Owner
     receipt: Receipt | None
+    goes_on: bool = False
+    """A move that was begun is taken up where its hosts have it, and not given up: what it needs is booked again."""
 
 
 Event: TypeAlias = (
@@ -290,6 +292,11 @@ class RunSource:
     transport: str
     address: str
     key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinSource:
+    """As `RunSource`, for a source that has the attempt under way; one that has not is `PeerFailed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +406,7 @@ Command: TypeAlias = (
     Journal
     | PrepareTarget
     | RunSource
+    | RejoinSource
     | AwaitPrepared
     | WriteImage
     | LoadImage

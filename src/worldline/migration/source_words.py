@@ -78,7 +78,7 @@ class RestRead:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """`Post` has ended: `nbytes` crossed the link, which for `idle_s` of the time was not to be used: no grant was there."""
+    """`Post` has ended: `nbytes` crossed the link, which for `idle_s` was not to be used, as there was no grant."""
 
     nbytes: int
     idle_s: float = 0.0

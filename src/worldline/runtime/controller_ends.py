@@ -28,6 +28,8 @@ class Cargo:
     """Of a resume: the epoch in force when its image was written."""
     grant_bytes: int | None = None
     """Of a move whose source needs grants: the most that one lets through."""
+    arena_bytes: int = 0
+    """Of a move: what its target has to reserve."""
     codec: str = "auto"
     """Of a move over tcp."""
     asleep: bool = False

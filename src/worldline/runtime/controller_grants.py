@@ -1,8 +1,7 @@
 """The calendar in the controller: a move asks before it begins, and its source is granted a chunk at a time.
 
 Off in a fleet that was not told what its ports carry: nothing can be reserved of what is not known. The calendar is of
-this process: one that was started anew has no promises, and moves that were under way then send under no grant any
-more, until they end or miss their deadline.
+this process: one that was started anew books again what its journal says is under way, before anything else.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -18,13 +18,14 @@ from worldline.clock import Clock
 from worldline.control.calendar import Calendar
 from worldline.control.grants import Ask, Bottleneck, Grant, Policy, Ports, Refused, Spent, Wait
 from worldline.control.measured import Least, line_rate
-from worldline.control.order import Order
-from worldline.errors import DeadlineMissed, IncastRefused, LaneFull, NoCapacity
+from worldline.control.order import Order, Side
+from worldline.errors import DeadlineMissed, Fact, IncastRefused, LaneFull, NoCapacity
 from worldline.errors import Refused as Refusal
 from worldline.runtime import messages as wire
+from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_hosts import HostLink
 from worldline.runtime.messages import Move, Progress
-from worldline.schema.ids import HostId, MoveId
+from worldline.schema.ids import MoveId
 from worldline.schema.receipt import Mode
 
 CHUNK_MIN_BYTES = 4 * 1024 * 1024
@@ -46,6 +47,8 @@ class _Granted:
     order: Order
     link: HostLink
     wire_bytes: int
+    whole: bool
+    """Granted from its first byte on."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """Its source is connected and has something to send."""
     frozen: bool = False
@@ -68,20 +71,29 @@ class Grants:
         """Of each session: its state over what its moves sent; the least of that is the most they send."""
 
     @property
-    def grant_bytes(self) -> int | None:
-        """What one grant lets through; None: no grants are needed."""
-        return None if self._port_bytes_per_s is None else self.calendar.policy.chunk_bytes
+    def grant_bytes(self) -> int:
+        """What one grant lets through."""
+        return self.calendar.policy.chunk_bytes
+
+    def books(self, hands_over: bool) -> bool:
+        """Whether such a move is booked: ports, lane and memory are then promised here, and nowhere else."""
+        return self._port_bytes_per_s is not None and not hands_over
 
     @contextlib.asynccontextmanager
-    async def booked(self, order: Order, state_bytes: int, source: HostLink) -> AsyncIterator[None]:
-        """Books the move and grants its source what it may send, until the block ends.
+    async def booked(
+        self, order: Order, cargo: Cargo, ends: Ends, begun_at_s: float | None = None
+    ) -> AsyncIterator[None]:
+        """Books the move and grants its source what it may send, until the block ends. `begun_at_s` (wall time): an
+        earlier controller had begun it, so its target has its memory, and its time runs since then.
 
-        Raises `DeadlineMissed`, `IncastRefused`, `LaneFull`, each with the time at which it would be accepted.
+        Raises `DeadlineMissed`, `IncastRefused`, `LaneFull`, `NoCapacity`, each with what is short and the time at
+        which it would be accepted; what stands against asking the target, too.
         """
-        if self._port_bytes_per_s is None or order.hands_over:
+        if not self.books(order.hands_over):
             yield
             return
-        granted = self._book(order, state_bytes, source)
+        await ends.link(Side.TARGET).describe()  # what it has reserved for others' moves, it counts itself from now on
+        granted = self._book(order, cargo, ends, begun_at_s)
         self._under_way[order.move] = granted
         granting = asyncio.create_task(self._grant(granted), name=f"grants-{order.move}")
         try:
@@ -102,14 +114,17 @@ class Grants:
                 now_us = self._now_us()
                 by_us = now_us + round(granted.order.contract.pause_bound_s * 1e6)
                 self.calendar.freeze(granted.order.move, notice.dirty_bytes, by_us, now_us)
-            granted.begun.set()
+            if not granted.begun.is_set():
+                self.calendar.holds_memory(granted.order.move)
+                granted.begun.set()
 
     def learn(self, move: Move) -> None:
         """What a move that is done has measured. To be called within its `booked`."""
         granted = self._under_way.get(move.id)
-        if granted is None or move.receipt is None or move.receipt.bytes_moved == 0 or self._port_bytes_per_s is None:
-            return
         receipt, now_us = move.receipt, self._now_us()
+        if granted is None or not granted.whole or receipt is None or receipt.bytes_moved == 0:
+            return
+        assert self._port_bytes_per_s is not None, "only a fleet that knows its ports grants"
         self._sends.add(move.session, receipt.state_bytes / receipt.bytes_moved)
         served_us = granted.served_us - max(granted.last_until_us - now_us, 0)
         if served_us > 0:
@@ -123,58 +138,83 @@ class Grants:
     def _now_us(self) -> int:
         return round(self._clock.monotonic_s() * 1e6)
 
-    def _book(self, order: Order, state_bytes: int, source: HostLink) -> _Granted:
+    def _book(self, order: Order, cargo: Cargo, ends: Ends, begun_at_s: float | None) -> _Granted:
         assert order.source is not None
         assert order.target is not None
-        for host in (order.source, order.target):
-            self.calendar.set_host(host, self._ports(host))
+        source, target = ends.link(Side.SOURCE), ends.link(Side.TARGET)
+        self.calendar.set_host(order.source, self._ports(source, source.free_bytes))
+        self.calendar.set_host(order.target, self._ports(target, target.room_bytes(cargo.arena_bytes)))
         share = self._sends.of(order.session)
         times = 1.0 if order.mode is Mode.FREEZE else PRECOPY_SENDS if share is None else 1 / share
-        wire_bytes, now_us = max(1, round(state_bytes * times)), self._now_us()
+        wire_bytes, now_us = max(1, round(cargo.state_bytes * times)), self._now_us()
         bound_s = order.contract.completion_deadline_s
         if order.mode is Mode.FREEZE:
             bound_s = min(bound_s, order.contract.pause_bound_s)
-        ask = Ask(order.move, order.source, order.target, wire_bytes, now_us + round(bound_s * 1e6))
+        gone_s = 0.0 if begun_at_s is None else max(0.0, self._clock.wall_s() - begun_at_s)
+        deadline_us = now_us + round((bound_s - gone_s) * 1e6)
+        ask = Ask(order.move, order.source, order.target, wire_bytes, deadline_us, cargo.arena_bytes)
         answer = self.calendar.ask(ask, now_us)
         if isinstance(answer, Refused):
-            raise self._refusal(answer, order, now_us)
+            raise self._refusal(answer, ask, now_us)
         log.info("move %s is booked: over within %.3f s", order.move, (answer.finish_us - now_us) / 1e6)
-        return _Granted(order, source, wire_bytes)
+        granted = _Granted(order, source, wire_bytes, whole=begun_at_s is None)
+        if begun_at_s is not None:
+            granted.begun.set()
+        return granted
 
-    def _ports(self, host: HostId) -> Ports:
+    def _ports(self, link: HostLink, free_bytes: int) -> Ports:
         line = self._port_bytes_per_s
         assert line is not None
-        return Ports(min(line, self._egress.of(host) or line), min(line, self._ingress.of(host) or line))
+        lane = None if link.facts is None else link.facts.lane_bytes_per_s
+        sends, receives = self._egress.of(link.id) or line, self._ingress.of(link.id) or line
+        return Ports(min(line, sends), min(line, receives), lane, max(0, free_bytes))
 
-    def _refusal(self, refused: Refused, order: Order, now_us: int) -> Refusal:
+    def _refusal(self, refused: Refused, ask: Ask, now_us: int) -> Refusal:
         in_s = None if refused.earliest_at_us is None else (refused.earliest_at_us - now_us) / 1e6
         when = "" if in_s is None else f"; in {in_s:.3g} s it would be accepted"
-        facts = {
+        facts: dict[str, Fact] = {
             "bottleneck": refused.why.value,
-            "source": order.source,
-            "target": order.target,
+            "source": ask.source,
+            "target": ask.target,
             "earliest_at_s": None if in_s is None else self._clock.wall_s() + in_s,
             "earliest_in_s": in_s,
         }
         match refused.why:
             case Bottleneck.DEADLINE:
-                return DeadlineMissed("the ports are too slow for this move even if nothing else used them", **facts)
+                slowest, what = self._slowest(ask)
+                sentence = f"{what} is too slow for this move even if nothing else used it"
+                return DeadlineMissed(sentence, slowest=slowest.value, **facts)
             case Bottleneck.MEMORY:
-                return NoCapacity(f"the memory of host {order.target} is promised to other moves{when}", **facts)
+                facts["free_bytes"] = self.calendar.ports(ask.target).memory_free_bytes
+                facts["needed_bytes"] = ask.memory_bytes
+                return NoCapacity(f"host {ask.target} has no memory left that is not promised{when}", **facts)
             case Bottleneck.LANE:
-                return LaneFull(f"the verification lane of host {order.target} is promised{when}", **facts)
+                return LaneFull(f"the verification lane of host {ask.target} is promised{when}", **facts)
             case Bottleneck.EGRESS:
-                return IncastRefused(f"what host {order.source} sends is promised to other moves{when}", **facts)
+                return IncastRefused(f"what host {ask.source} sends is promised to other moves{when}", **facts)
             case Bottleneck.INGRESS:
-                return IncastRefused(f"what host {order.target} receives is promised to other moves{when}", **facts)
+                return IncastRefused(f"what host {ask.target} receives is promised to other moves{when}", **facts)
             case Bottleneck.PAIR:
-                return IncastRefused(f"{order.source} and {order.target} have no time in common{when}", **facts)
+                return IncastRefused(f"{ask.source} and {ask.target} have no time in common{when}", **facts)
+
+    def _slowest(self, ask: Ask) -> tuple[Bottleneck, str]:
+        """Of what a move needs, and in words."""
+        source, target = self.calendar.ports(ask.source), self.calendar.ports(ask.target)
+        lane = math.inf if target.lane_bytes_per_s is None else target.lane_bytes_per_s
+        found = {
+            Bottleneck.LANE: (lane, f"the verification lane of host {ask.target}"),
+            Bottleneck.EGRESS: (source.egress_bytes_per_s, f"the port of host {ask.source}"),
+            Bottleneck.INGRESS: (target.ingress_bytes_per_s, f"the port of host {ask.target}"),
+        }
+        slowest = min(found, key=lambda each: found[each][0])
+        return slowest, found[slowest][1]
 
     async def _grant(self, granted: _Granted) -> None:
         """Tells the source of each chunk, half a chunk before the last one ends."""
         move = MoveId(granted.order.move)
+        waited = not granted.begun.is_set()
         await granted.begun.wait()
-        if not granted.frozen and self.calendar.booking(move).slots.spans[0][0] < self._now_us():
+        if waited and not granted.frozen and self.calendar.booking(move).slots.spans[0][0] < self._now_us():
             self._extend(granted, granted.wire_bytes)  # the target took its time, and what was booked began without it
         while True:
             now_us = self._now_us()

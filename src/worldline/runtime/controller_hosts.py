@@ -84,9 +84,9 @@ class HostLink:
         return 0 if self.facts is None else self.facts.memory_bytes - self.facts.memory_used_bytes
 
     def room_bytes(self, arena_bytes: int) -> int:
-        """What there is for a session of this arena: free memory, or the slot that was prewarmed for its like."""
-        warm = self.facts is not None and arena_bytes in self.facts.slot_bytes
-        return max(self.free_bytes, arena_bytes) if warm else self.free_bytes
+        """What there is for sessions of this arena: free memory, and the slots that were prewarmed for their like."""
+        slots = 0 if self.facts is None else self.facts.slot_bytes.count(arena_bytes)
+        return self.free_bytes + slots * arena_bytes
 
     @property
     def session_count(self) -> int:
@@ -107,6 +107,10 @@ class HostLink:
     async def call(self, message: object, answer: Any, timeout_s: float) -> Any:
         """Asks the host. Raises what it answers, `HostGone` while it can't be reached, `TimedOut`."""
         return await self._link.call(message, answer, timeout_s)
+
+    async def reached(self, wait_s: float) -> None:
+        """Raises `HostGone` where it can't be reached for so long."""
+        await self._link.ready(wait_s)
 
     def tell(self, notice: object) -> None:
         """Tells the host, if it can be reached now; whatever hangs on it must end without it too."""

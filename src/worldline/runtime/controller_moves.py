@@ -7,6 +7,7 @@ line. After a restart `recover` takes up every order that the journal does not s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Callable, Coroutine
@@ -16,9 +17,10 @@ import msgspec
 from worldline.clock import Clock
 from worldline.control import order as words
 from worldline.control.admission import HostSide, Image, Load, Wish, admit
+from worldline.control.grants import MEMORY_MAX_BYTES
 from worldline.control.lifecycle import Status, Verb, begin, check_elsewhere
 from worldline.control.order import Begin, Event, JournalPhase, Order, Outcome, Recovered
-from worldline.errors import BadValue, HostGone, Internal, RecordFailed
+from worldline.errors import BadValue, HostGone, Internal, RecordFailed, WorldlineError
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_grants import Grants
@@ -50,6 +52,8 @@ HANDS_OVER = frozenset(name for name in FLEET if open_transport(name).hands_over
 """Transports that hand the source's arena over."""
 IMAGE_TRANSPORT = "image"
 """What the record calls the way of a park or a resume."""
+REJOIN_WAIT_S = 5.0
+"""For the hosts of a move that an earlier controller had begun; then it is given up."""
 EPOCHS_GROWN = {JournalPhase.COMMITTED: 1, JournalPhase.ACTIVATED: 1, JournalPhase.RETURNED: 2}
 """By how much an unfinished order has grown its session's epoch when its newest line is of this phase."""
 _STRUCK: dict[type, Struck] = {MoveRequest: Struck.MOVE, ParkRequest: Struck.PARK, ResumeRequest: Struck.RESUME}
@@ -77,6 +81,8 @@ class Moves:
         self._grants = grants
         self._runs: dict[str, OrderRun] = {}
         self._ended: dict[str, asyncio.Event] = {}
+        self._booked_again: dict[str, asyncio.Event] = {}
+        """Of moves that an earlier controller had begun: set once they have their ports again, or won't."""
 
     @property
     def _hosts(self) -> Hosts:
@@ -89,9 +95,9 @@ class Moves:
         async with self._sessions.holding(request.session, move):
             row = self._allowed(request.session, Verb.MOVE)
             order, cargo, ends = await self._plan_move(request, row, move)
-            source = ends.source
-            assert source is not None, "a move has a source"
-            async with self._grants.booked(order, cargo.state_bytes, source):
+            for event in tuple(self._booked_again.values()):
+                await event.wait()  # what an earlier controller had promised goes first
+            async with self._grants.booked(order, cargo, ends):
                 ended = await self._carry_out(order, cargo, ends, self._first_line(order, cargo), Begin())
                 self._grants.learn(ended)
             return ended
@@ -133,7 +139,7 @@ class Moves:
             load = Load(receipt.state_bytes, receipt.state_bytes)
             known = await self._book.store.qualification(source_plan.digest, plan.digest)
             wish = Wish(Mode.RESUME, IMAGE_TRANSPORT, row.contract, load, known)
-            admission = admit(wish, Image(sys.byteorder, source_plan), _side(target, plan))
+            admission = admit(wish, Image(sys.byteorder, source_plan), _side(target, plan, target.free_bytes))
             order = Order(
                 MoveId(move),
                 SessionId(row.id),
@@ -177,7 +183,10 @@ class Moves:
         load = Load(here.state_bytes, 0 if hands_over else here.state_bytes)
         known = await self._book.store.qualification(here.plan.digest, plan.digest)
         wish = Wish(request.mode, request.transport, row.contract, load, known)
-        admission = admit(wish, _side(source, here.plan), _side(target, plan, here.arena_bytes))
+        arena_bytes = here.arena_bytes or here.state_bytes
+        promised = self._grants.books(hands_over)
+        room_bytes = MEMORY_MAX_BYTES if promised else target.room_bytes(arena_bytes)  # booked with the ports, and told
+        admission = admit(wish, _side(source, here.plan, source.free_bytes), _side(target, plan, room_bytes))
         order = Order(
             MoveId(move),
             SessionId(row.id),
@@ -196,8 +205,9 @@ class Moves:
             here.plan,
             admission.qualification,
             fault,
-            grant_bytes=None if hands_over else self._grants.grant_bytes,
+            grant_bytes=self._grants.grant_bytes if promised else None,
             codec=request.codec,
+            arena_bytes=arena_bytes,
         )
         return order, cargo, self._ends(source, target)
 
@@ -299,7 +309,7 @@ class Moves:
         ends.
         """
         for move in await self._book.store.open_moves():
-            self._ended[move.id] = asyncio.Event()
+            self._ended[move.id], self._booked_again[move.id] = asyncio.Event(), asyncio.Event()
             held = asyncio.Event()
             spawn(self._go_on(move, held))
             await held.wait()
@@ -316,10 +326,31 @@ class Moves:
                 if phase is JournalPhase.COMMITTED and order.target is not None:
                     self._book.veil(_before(row, order))
                 log.info("move %s of session %s is taken up in phase %s", move.id, row.id, phase)
-                await self._carry_out(order, cargo, ends, move, Recovered(phase, owner, move.receipt))
+                async with contextlib.AsyncExitStack() as booking:
+                    goes_on = phase is JournalPhase.BEGUN and await self._book_again(order, move, row, ends, booking)
+                    self._booked_again[move.id].set()
+                    await self._carry_out(order, cargo, ends, move, Recovered(phase, owner, move.receipt, goes_on))
         finally:
             held.set()
+            self._booked_again.pop(move.id).set()
             self._ended.pop(move.id).set()
+
+    async def _book_again(
+        self, order: Order, move: Move, row: Session, ends: Ends, booking: contextlib.AsyncExitStack
+    ) -> bool:
+        """Whether a booked move that was begun goes on: its hosts are reached, and its ports promised to it again."""
+        if ends.source is None or ends.target is None or not self._grants.books(order.hands_over):
+            return False
+        try:
+            for link in (ends.source, ends.target):
+                await link.reached(REJOIN_WAIT_S)
+            here = await _facts_of(ends.source, row)
+            cargo = Cargo(here.spec, has_witness(row), move.transport, here.state_bytes, None)
+            await booking.enter_async_context(self._grants.booked(order, cargo, ends, move.started_at_s))
+        except WorldlineError as error:
+            log.warning("move %s of session %s can't go on: %s", move.id, row.id, error)
+            return False
+        return True
 
     def _order_of(self, move: Move, row: Session, phase: JournalPhase) -> tuple[Order, Ends]:
         """The order as it was given: the commit, if it was made, has grown the epoch since."""
@@ -382,6 +413,6 @@ async def _facts_of(source: HostLink, row: Session) -> SessionFacts:
     raise HostGone(f"host {source.id} does not have session {row.id}", host=source.id, session=row.id)
 
 
-def _side(link: HostLink, plan: Plan, arena_bytes: int = 0) -> HostSide:
+def _side(link: HostLink, plan: Plan, room_bytes: int) -> HostSide:
     transports = () if link.facts is None else tuple(link.facts.transports)
-    return HostSide(HostId(link.id), link.alive, sys.byteorder, plan, link.room_bytes(arena_bytes), transports)
+    return HostSide(HostId(link.id), link.alive, sys.byteorder, plan, room_bytes, transports)

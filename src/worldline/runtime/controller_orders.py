@@ -53,13 +53,14 @@ class OrderRun:
     """One order from its first event to its end."""
 
     def __init__(self, order: Order, cargo: Cargo, ends: Ends, move: Move, book: Book, clock: Clock) -> None:
+        """The contract's times count from when `move` was begun, also if that was by a controller before this one."""
         self.order = order
         self.move = move
         self._cargo = cargo
         self._ends = ends
         self._book = book
         self._clock = clock
-        self._machine = Handoff(order, clock.monotonic_s())
+        self._machine = Handoff(order, clock.monotonic_s() - max(0.0, clock.wall_s() - move.started_at_s))
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._calls: set[asyncio.Task[None]] = set()
         self._told_gone: set[Side] = set()

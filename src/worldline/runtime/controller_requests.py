@@ -15,6 +15,7 @@ from worldline.schema.receipt import Receipt
 HostCommand: TypeAlias = (
     words.PrepareTarget
     | words.RunSource
+    | words.RejoinSource
     | words.AwaitPrepared
     | words.WriteImage
     | words.LoadImage
@@ -47,6 +48,9 @@ def request_of(command: HostCommand, order: Order, cargo: Cargo) -> Request:
             endpoint = wire.Endpoint(transport, address, key)
             told = (order.move, order.session, order.epoch, order.mode, endpoint, cargo.planted)
             run = wire.RunSource(*told, cargo.grant_bytes, cargo.codec)
+            return Request(Call.RUN_SOURCE, run, wire.SourceSealed, _source_sealed)
+        case words.RejoinSource():
+            run = wire.RunSource(order.move, order.session, order.epoch, order.mode, None)
             return Request(Call.RUN_SOURCE, run, wire.SourceSealed, _source_sealed)
         case words.AwaitPrepared():
             return Request(Call.AWAIT_PREPARED, wire.AwaitPrepared(order.move), Receipt, words.TargetPrepared)

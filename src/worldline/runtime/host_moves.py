@@ -286,17 +286,20 @@ class Moves:
     # ---- out
 
     async def _run_source(self, peer: Peer, order: wire.RunSource) -> wire.SourceSealed:
-        known = self._outgoing.get(order.move)
-        if known is not None and isinstance(known.departure, SourceRun):
-            return await asyncio.shield(known.departure.sealed)
-        transport = self._planted(order.endpoint.transport, self._fault(order.fault), order.codec)
-        session = self._leaving(order.move, order.session, order.epoch)
-
         def report(progress: wire.Progress) -> None:
             with contextlib.suppress(Unavailable):
                 peer.notify(progress)
 
-        run = SourceRun(order, session, SourceTools(transport, self._desk.clock, report))
+        known = self._outgoing.get(order.move)
+        if known is not None and isinstance(known.departure, SourceRun):
+            known.departure.report_to(report)
+            return await asyncio.shield(known.departure.sealed)
+        if order.endpoint is None:
+            raise UnknownMove(f"move {order.move} is not under way at host {self._desk.host}", move=order.move)
+        transport = self._planted(order.endpoint.transport, self._fault(order.fault), order.codec)
+        session = self._leaving(order.move, order.session, order.epoch)
+        tools = SourceTools(transport, self._desk.clock)
+        run = SourceRun(order, order.endpoint, session, tools, report)
         self._outgoing[order.move] = Outgoing(run, order.session)
         return await asyncio.shield(run.sealed)
 

@@ -49,7 +49,9 @@ class HostFacts(msgspec.Struct, frozen=True):
     signer: str | None = None
     """The public key (Ed25519, hex) with which it signs the receipts that it makes."""
     slot_bytes: list[int] = []
-    """Sizes of the prewarmed slots: in use, and yet there for a session that needs exactly this."""
+    """Of each prewarmed slot its size: in use, and yet there for a session that needs exactly this."""
+    lane_bytes_per_s: float | None = None
+    """What its verification lanes digest, by their own measurement."""
 
 
 class SessionFacts(msgspec.Struct, frozen=True):
@@ -145,14 +147,15 @@ class RunSource(Message, frozen=True):
     """-> `SourceSealed` when the source is frozen and sealed; `Progress` notices before that. The session stays
     frozen after it.
 
-    On any error the source plays on by itself before the error is answered.
+    On any error the source plays on by itself before the error is answered. Whoever asks last has the notices.
     """
 
     move: str
     session: str
     epoch: int
     mode: Mode
-    endpoint: Endpoint
+    endpoint: Endpoint | None
+    """None: from a controller that has begun anew. Refused with `UnknownMove` where the attempt is not under way."""
     fault: str | None = None
     grant_bytes: int | None = None
     """The most that one `Grant` lets through: nothing is sent without one. None: no grants are needed."""

@@ -27,7 +27,7 @@ from worldline.migration.source import SourceMachine
 from worldline.runtime.driver import SideWork, next_event, refuse
 from worldline.runtime.host_engine import Read, Survey, Wish
 from worldline.runtime.hosting import HostedSession
-from worldline.runtime.messages import Progress, RunSource, SourceSealed
+from worldline.runtime.messages import Endpoint, Progress, RunSource, SourceSealed
 from worldline.runtime.mover_allowance import Allowance
 from worldline.runtime.mover_outbox import Outbox
 from worldline.schema.fault import FaultName, fault_in
@@ -71,14 +71,23 @@ class SourceTools:
 
     transport: Transport
     clock: Clock
-    report: Callable[[Progress], None]
 
 
 class SourceRun:
     """One `RunSource`. `sealed` is its answer; `thaw` and `retire` are the controller's words after it."""
 
-    def __init__(self, order: RunSource, session: HostedSession, tools: SourceTools) -> None:
+    def __init__(
+        self,
+        order: RunSource,
+        endpoint: Endpoint,
+        session: HostedSession,
+        tools: SourceTools,
+        report: Callable[[Progress], None],
+    ) -> None:
         self.order = order
+        self._endpoint = endpoint
+        self._tell = report
+        self._told: Progress | None = None
         self.session = session
         self.sealed: asyncio.Future[SourceSealed] = asyncio.get_running_loop().create_future()
         self._tools = tools
@@ -121,6 +130,12 @@ class SourceRun:
             self._events.put_nowait(words.Retire())
         await asyncio.wait([self._task])
         return self._machine.phase is words.Phase.RETIRED
+
+    def report_to(self, report: Callable[[Progress], None]) -> None:
+        """From now on, beginning with what was told last."""
+        self._tell = report
+        if self._told is not None and not self.over:
+            report(self._told)
 
     def grant(self, bytes_per_s: float, for_s: float) -> None:
         """The controller lets this move send. Does nothing for one that needs no grants."""
@@ -213,7 +228,7 @@ class SourceRun:
     # ---- effects
 
     async def _connect(self) -> None:
-        endpoint = self.order.endpoint
+        endpoint = self._endpoint
         try:
             link = await self._tools.transport.connect(
                 endpoint.address, endpoint.key, self.session.engine.arena, CONNECT_S
@@ -336,9 +351,10 @@ class SourceRun:
     def _report(self, step: words.Report) -> None:
         who = self.session.identity
         log.info("session %s epoch %d move %s: %s", who.session, who.epoch, self.order.move, step.note)
-        self._tools.report(
-            Progress(self.order.move, step.round, step.bytes_moved, step.dirty_bytes, step.frozen, step.note)
-        )
+        self._told = Progress(
+            self.order.move, step.round, step.bytes_moved, step.dirty_bytes, step.frozen, step.note
+        )  # fmt: skip
+        self._tell(self._told)
 
     def _answer_sealed(self, seal: words.Sealed) -> None:
         if not self.sealed.done():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from worldline.control import order as words
 from worldline.control.handoff import Handoff
 from worldline.control.order import SIDE_OF, Call, JournalPhase, Order, Outcome, Side
-from worldline.errors import HostGone, TimedOut, UnknownMove, UnknownSession, WorldlineError
+from worldline.errors import HostGone, Internal, TimedOut, UnknownMove, UnknownSession, WorldlineError
 from worldline.migration import source_words as source
 from worldline.migration import target_words as target
 from worldline.schema.ids import HostId
@@ -119,6 +119,8 @@ class OrderRun:
                 self._simple(Call.PREPARE_TARGET, lambda host: host.prepare(order), ready)
             case words.RunSource():
                 self._call(Call.RUN_SOURCE, lambda host, answer: host.run_source(order, answer), _from_source)
+            case words.RejoinSource():
+                raise Internal("the simulation's controller gives up what was begun")
             case words.AwaitPrepared():
                 self._call(Call.AWAIT_PREPARED, lambda host, a: host.await_prepared(order, a), self._from_target)
             case words.WriteImage():

@@ -413,6 +413,21 @@ def test_recovery_is_a_function_of_the_last_durable_phase_and_the_record(
     assert kinds(commands) == expected
 
 
+def test_a_move_that_goes_on_is_taken_up_at_both_hosts_and_committed_as_any_other() -> None:
+    begun = o.Recovered(o.JournalPhase.BEGUN, MOVE.before, None, goes_on=True)
+    machine, commands = run(MOVE, begun)
+    assert commands == [o.RejoinSource(), o.AwaitPrepared()]
+    assert machine.handle(SEALED, 10.1) == []
+    assert kinds(machine.handle(o.TargetPrepared(receipt()), 10.2)) == [o.SwapOwner]
+
+
+@pytest.mark.parametrize("call", [o.Call.RUN_SOURCE, o.Call.AWAIT_PREPARED])
+def test_a_move_that_one_of_its_hosts_does_not_have_does_not_go_on(call: o.Call) -> None:
+    begun = o.Recovered(o.JournalPhase.BEGUN, MOVE.before, None, goes_on=True)
+    _, commands = run(MOVE, begun, o.PeerFailed(call, "UNKNOWN_MOVE", "there is none"))
+    assert refused(commands) == "UNKNOWN_MOVE"
+
+
 def test_an_event_out_of_place_raises_with_the_story() -> None:
     machine, _ = run(MOVE, o.Begin())
     with pytest.raises(IllegalTransition, match=r"preparing and can't take Swapped. So far: .*precopy from a to b"):
