@@ -169,6 +169,22 @@ async def test_actions_that_wait_at_a_frozen_source_are_answered_by_the_new_owne
     await assert_like_its_twin(stage)
 
 
+async def test_moves_keep_to_their_processors_while_sessions_play_and_not_while_one_is_frozen(stage):
+    """1 nobody plays  2 both hosts play  3 the walk is frozen until the controller's word  4 both play on."""
+    a, b = (stage.hosts[name] for name in "ab")
+    assert a.moves_are_urgent() and b.moves_are_urgent()
+    await open_pair(stage)
+    assert not a.moves_are_urgent() and not b.moves_are_urgent()
+    move, endpoint = await stage.prepare("walk", "b", "tcp")
+    assert not b.moves_are_urgent()
+    await stage.call("a", wire.RunSource(move, "walk", 1, Mode.PRECOPY, endpoint), wire.SourceSealed)
+    await stage.call("b", wire.AwaitPrepared(move), Receipt)
+    assert a.moves_are_urgent() and b.moves_are_urgent()
+    await stage.commit("walk", move, "b", "tcp")
+    await stage.open("other", "a")
+    assert not a.moves_are_urgent() and not b.moves_are_urgent()
+
+
 async def test_the_pause_of_an_idle_session_begins_with_its_move(stage):
     """1 a session plays and stands idle  2 it is moved  3 its pause counts from the move, not from its last block."""
     await open_pair(stage)

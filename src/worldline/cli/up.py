@@ -39,6 +39,7 @@ def up(
     dir: Path | None = None,
     memory: str | None = None,
     port_rate: str | None = None,
+    move_cores: float | None = None,
     plan: Annotated[tuple[str, ...], Parameter(name="--plan", negative="")] = (),
     world: Annotated[tuple[str, ...], Parameter(name="--world", negative="")] = (),
     faults: bool = True,
@@ -74,6 +75,9 @@ def up(
     port_rate: str
         What each host's port carries each way, like 1GB/s or 10Gbit: moves over it are then promised by a calendar, or
         refused with the time at which they would be, and their sources send under its grants alone.
+    move_cores: float
+        Processors that the work of moves (sending, receiving, codecs, digests) may take on each host while a session
+        plays there; by default half of the machine's. Nothing holds it back while a session is frozen for a move.
     plan: str
         A host on another kernel plan, as HOST=CAPABILITY (default, avx2), like c=default; may be repeated. Under T0
         no session moves between it and the others.
@@ -100,6 +104,7 @@ def up(
         faults=faults,
         memory_bytes=memory_bytes,
         port_bytes_per_s=None if port_rate is None else parse_rate(port_rate),
+        move_cores=move_cores,
         worlds=world,
         cpu_capabilities=capabilities,
         face=face,

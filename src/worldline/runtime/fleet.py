@@ -285,6 +285,8 @@ class Supervisor:
             arguments += ["--tls", str(self._plan.tls)]
         if self._plan.memory_bytes is not None:
             arguments += ["--memory-bytes", str(self._plan.memory_bytes)]
+        if self._plan.move_cores is not None:
+            arguments += ["--move-cores", repr(self._plan.move_cores)]
         network = self._plan.networks.get(host)
         if network is not None:
             arguments += ["--data-listen", network.address]

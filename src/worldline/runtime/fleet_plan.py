@@ -9,6 +9,7 @@ from pathlib import Path
 from worldline.errors import BadValue
 from worldline.runtime.face import Face
 from worldline.schema.ids import check_name
+from worldline.verify.budget import check_cores
 
 HOSTS_MAX = 64
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -44,6 +45,8 @@ class FleetPlan:
     restarts: bool = True
     memory_bytes: int | None = None
     """What each host may use for sessions; None: the host decides."""
+    move_cores: float | None = None
+    """What moves may take of each host's processors while a session plays there; None: half of them."""
     worlds: tuple[str, ...] = ()
     """Worlds at `module:factory` that the gateway takes beside the registered ones."""
     cpu_capabilities: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +63,8 @@ class FleetPlan:
     def __post_init__(self) -> None:
         if self.port_bytes_per_s is not None and not self.port_bytes_per_s > 0:
             raise BadValue(f"a port carries more than {self.port_bytes_per_s} bytes a second")
+        if self.move_cores is not None:
+            check_cores(self.move_cores)
         for host in self.hosts:
             check_name(host, "the host")
         if not 1 <= len(set(self.hosts)) == len(self.hosts) <= HOSTS_MAX:

@@ -24,6 +24,7 @@ from worldline.runtime.fleet_child import end_with
 from worldline.runtime.fleet_plan import CPU_CAPABILITIES
 from worldline.schema.ids import check_name
 from worldline.units import parse_bytes
+from worldline.verify.budget import check_cores
 
 IMAGES = "images"
 """The directory of images, beside the sockets."""
@@ -44,6 +45,7 @@ class Arguments:
     memory_bytes: int
     allow_faults: bool
     lanes: int
+    move_cores: float | None
     cpu_capability: str | None
     die_with_parent: bool
     tls: Path | None = None
@@ -77,6 +79,9 @@ def read_arguments(argv: Sequence[str] | None) -> Arguments:
     parser.add_argument("--memory-bytes", type=int)
     parser.add_argument("--faults", "--allow-faults", action="store_true", help="accept planted faults and sabotage")
     parser.add_argument("--lanes", type=int, default=1, help="threads that digest what arrives")
+    parser.add_argument(
+        "--move-cores", type=float, help="processors that moves may take while a session plays here; else half of them"
+    )
     parser.add_argument("--cpu-capability", choices=CPU_CAPABILITIES, help="which of torch's kernels to use")
     parser.add_argument("--die-with-parent", action="store_true")
     parser.add_argument("--tls", type=Path, help="a folder of `worldline fleet certs`: tcp links are mutual TLS")
@@ -88,12 +93,15 @@ def read_arguments(argv: Sequence[str] | None) -> Arguments:
     memory_bytes = parse_bytes(read.memory) if read.memory else read.memory_bytes or _default_memory_bytes()
     if memory_bytes <= 0 or not 1 <= read.lanes <= 64:
         raise BadValue("a host needs memory, and 1 to 64 lanes")
+    if read.move_cores is not None:
+        check_cores(read.move_cores)
     return Arguments(
         name=check_name(read.name, "the host"),
         run_dir=read.dir,
         memory_bytes=memory_bytes,
         allow_faults=read.faults,
         lanes=read.lanes,
+        move_cores=read.move_cores,
         cpu_capability=read.cpu_capability,
         die_with_parent=read.die_with_parent,
         tls=read.tls,
@@ -145,6 +153,7 @@ async def serve(arguments: Arguments) -> None:
         image_dir=image_dir,
         allow_faults=arguments.allow_faults,
         lanes=arguments.lanes,
+        move_cores=arguments.move_cores,
         signing=SigningKey.load_or_make(make_run_dir(run_dir / KEYS), arguments.name),
     )
     transports = {name: open_transport(name) for name in FLEET}

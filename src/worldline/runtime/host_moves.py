@@ -48,6 +48,7 @@ from worldline.transport.named_faults import PLANTED, plant
 from worldline.transport.protocol import KEY_BYTES, Transport
 from worldline.transport.tcp import TcpTransport
 from worldline.units import format_bytes
+from worldline.verify.budget import Budget
 from worldline.verify.lanes import Lanes
 from worldline.verify.signing import SigningKey
 
@@ -74,6 +75,7 @@ class MoveDesk:
     transports: Mapping[str, Transport]
     engines: Engines
     lanes: Lanes
+    budget: Budget
     memory: HostMemory
     clock: Clock
     signing: SigningKey
@@ -86,6 +88,11 @@ class Arrival(Protocol):
 
     @property
     def over(self) -> bool: ...
+
+    @property
+    def awaited(self) -> bool:
+        """Its session stands still meanwhile, as far as is known here."""
+        ...
 
     async def activate(self, epoch: int) -> HostedSession: ...
 
@@ -162,6 +169,11 @@ class Moves:
             case _:
                 raise Internal(f"a host does not know {type(message).__name__}")
         return None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a session stands still until it is here. From any thread."""
+        return any(incoming.arrival.awaited for incoming in tuple(self._incoming.values()))
 
     async def drop_session(self, session: str) -> None:
         """Ends what is under way out of here with a session that is being closed."""
@@ -372,7 +384,7 @@ class Moves:
         transport = self._transport(name)
         check_choice(codec, name)
         if isinstance(transport, TcpTransport):
-            transport = transport.coding(codec)
+            transport = transport.coding(codec).within(self._desk.budget)
         return transport if fault is None or fault.name not in PLANTED else plant(transport, fault)
 
     def _fault(self, text: str | None, verb: Verb = Verb.MOVE) -> Fault | None:

@@ -27,6 +27,7 @@ from worldline.runtime.hosting import EngineThread, HostedSession, Identity
 from worldline.runtime.rpc_peer import Peer
 from worldline.schema.ids import check_name
 from worldline.transport.protocol import Transport
+from worldline.verify.budget import Budget, default_cores
 from worldline.verify.lanes import Lanes
 from worldline.verify.signing import SigningKey
 from worldline.worlds.registry import known_worlds
@@ -43,6 +44,8 @@ class HostConfig:
     image_dir: Path
     allow_faults: bool = False
     lanes: int = 1
+    move_cores: float | None = None
+    """What moves may take of the processors while a session plays here; None: half of them."""
     signing: SigningKey | None = None
     """With which receipts are signed; None: one that is new and ends with the process."""
 
@@ -57,7 +60,8 @@ class Host:
         self.memory = HostMemory(MemoryLedger(config.memory_bytes))
         self._clock = clock
         self._engines = Engines(clock)
-        self._lanes = Lanes(config.lanes, clock=clock)
+        budget = Budget(config.move_cores or default_cores(), self.moves_are_urgent, clock)
+        self._lanes = Lanes(config.lanes, clock=clock, budget=budget)
         self._opening: set[str] = set()
         self._peers: set[Peer] = set()
         self._transports = transports
@@ -69,6 +73,7 @@ class Host:
             transports=transports,
             engines=self._engines,
             lanes=self._lanes,
+            budget=budget,
             memory=self.memory,
             clock=clock,
             signing=self._signing,
@@ -130,6 +135,14 @@ class Host:
             signer=self._signing.public,
             lane_bytes_per_s=self._lanes.rate_bytes_per_s,
         )
+
+    def moves_are_urgent(self) -> bool:
+        """Whether moves may take all the processor time there is: one has a session frozen, or no session plays here.
+
+        From any thread.
+        """
+        sessions = tuple(self.sessions.values())
+        return not sessions or any(each.held_by is not None for each in sessions) or self._moves.awaited
 
     # ---- sessions, also for moves
 

@@ -188,6 +188,11 @@ class ImageArrival:
     def over(self) -> bool:
         return self._ended
 
+    @property
+    def awaited(self) -> bool:
+        """See `Arrival`."""
+        return not self._ended
+
     async def activate(self, epoch: int) -> HostedSession:
         """The session, ready to `start`, as owner of `epoch`."""
         await asyncio.shield(self.receipt)

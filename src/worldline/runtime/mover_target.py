@@ -111,6 +111,12 @@ class TargetAttempt:
         """Activated or discarded."""
         return self._task.done()
 
+    @property
+    def awaited(self) -> bool:
+        """See `Arrival`. In a pre-copy the seal is the first that a target hears of the freeze."""
+        waits = {words.Phase.VERIFYING, words.Phase.PREPARED}
+        return self._machine.phase in (waits if self.order.mode is Mode.PRECOPY else {*waits, words.Phase.RECEIVING})
+
     async def activate(self, epoch: int) -> HostedSession:
         """The session, ready to `start`, as owner of `epoch`. The caller has checked that the attempt is PREPARED."""
         await asyncio.shield(self.receipt)

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from worldline.errors import LinkCut, TimedOut
 from worldline.transport.deadline import Deadline
 from worldline.transport.tls import AnySocket, TlsSocket
+from worldline.verify.budget import Budget, Meter
 
 POLL_S: Final = 0.2
 """How long a send may sleep before its deadline is looked at."""
@@ -30,8 +31,9 @@ Octets: TypeAlias = bytes | memoryview
 class Channel:
     """Takes the socket over. One thread may read and another one write."""
 
-    def __init__(self, sock: AnySocket) -> None:
+    def __init__(self, sock: AnySocket, budget: Budget | None = None) -> None:
         self._sock = sock
+        self._budget = budget
         self._ended = False
         sock.setblocking(True)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", 0, int(POLL_S * 1e6)))
@@ -41,6 +43,7 @@ class Channel:
 
         Raises `LinkCut`, `TimedOut`: then part of it may have left.
         """
+        meter = Meter(self._budget)
         for batch in _batches(pieces):
             first = 0
             while first < len(batch):
@@ -55,6 +58,7 @@ class Channel:
                 except OSError as error:
                     raise LinkCut(f"the link broke: {error.strerror or error}") from error
                 first = _forget(batch, first, sent)
+            meter.pay()
 
     def receive(self, nbytes: int) -> bytes:
         """Raises `LinkCut`, `OSError`, as does `receive_into`."""

@@ -23,6 +23,7 @@ from worldline.codecs.registry import CODECS, available, codec, codec_of
 from worldline.errors import BadValue, LinkCut, MissingExtra
 from worldline.schema.layout import Extent
 from worldline.transport.protocol import ArenaBytes
+from worldline.verify.budget import Budget, Meter
 from worldline.wire.encoded import Encoded
 from worldline.wire.framing import ENCODED_BYTES_MAX
 from worldline.wire.records import Chunk, encode
@@ -98,12 +99,14 @@ class Coder:
         choice: str = AUTO,
         clock: Clock | None = None,
         load: Callable[[], float] | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        """`load`: runnable threads a core."""
+        """`load`: runnable threads a core. What is spent of `budget` here, the sending thread waits for."""
         self._arena = arena
         self.choice = check_choice(choice)
         self._clock = clock or SystemClock()
         self._load = load or load_a_core
+        self._budget = budget
         self._allowed: frozenset[str] = frozenset()
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: deque[tuple[Extent, Codec, Future[_Slice]]] = deque()
@@ -263,9 +266,10 @@ class Coder:
             raise LinkCut("the link was closed on this side") from error
 
     def _encode(self, part: Extent, by: Codec) -> _Slice:
-        began_s = self._clock.monotonic_s()
+        began_s, meter = self._clock.monotonic_s(), Meter(self._budget)
         with self._arena.bytes_at(part) as view:
             encoded = by.encode(view)
+        meter.count()
         return _Slice(part, encoded, self._clock.monotonic_s() - began_s)
 
     def _flush(self, keep: int) -> Outgoing:

@@ -24,6 +24,7 @@ from worldline.transport.deadline import Deadline
 from worldline.transport.protocol import ArenaBytes
 from worldline.transport.stream import Carrier, Tell
 from worldline.transport.tls import AnySocket
+from worldline.verify.budget import Budget
 from worldline.wire.encoded import Decodes
 from worldline.wire.framing import HEADER_BYTES, Numberer
 from worldline.wire.records import Chunk, Record, encode
@@ -62,9 +63,11 @@ class ChunkSource(Carrier):
         dial: Callable[[int, int], Awaitable[AnySocket]],
         spreading: Spreading,
         codec: str = AUTO,
+        budget: Budget | None = None,
     ) -> None:
         self._arena = arena
-        self._coder = Coder(arena, codec)
+        self._coder = Coder(arena, codec, budget=budget)
+        self._budget = budget
         self._answered = asyncio.Event()
         self._dial = dial
         self._spreading = spreading
@@ -107,7 +110,7 @@ class ChunkSource(Carrier):
             if self._closed:
                 sock.close()
                 return
-            channel = Channel(sock)
+            channel = Channel(sock, self._budget)
             thread = threading.Thread(target=self._serve, args=(channel,), name="tcp-source-stream", daemon=True)
             self._streams.append((channel, thread))
             thread.start()

@@ -26,6 +26,7 @@ from worldline.transport.coding import Decoder
 from worldline.transport.protocol import ArenaBytes
 from worldline.transport.stream import Carrier, Tell, check_landing
 from worldline.transport.tls import AnySocket
+from worldline.verify.budget import Budget, Meter
 from worldline.wire.encoded import Decodes, Encoded
 from worldline.wire.framing import Reader
 from worldline.wire.records import Chunk, Record, decode_frame, encode
@@ -96,8 +97,11 @@ class ChunkTarget(Carrier):
 
     is_target = True
 
-    def __init__(self, arena: ArenaBytes, open_door: Callable[[int], Awaitable[Door]]) -> None:
+    def __init__(
+        self, arena: ArenaBytes, open_door: Callable[[int], Awaitable[Door]], budget: Budget | None = None
+    ) -> None:
         self._arena = arena
+        self._budget = budget
         self._decoder = Decoder(arena)
         self._open_door = open_door
         self._clock = SystemClock()
@@ -205,12 +209,13 @@ class ChunkTarget(Carrier):
     # ---- on a stream's thread
 
     def _serve(self, channel: Channel) -> None:
-        reader = Reader()
+        reader, meter = Reader(), Meter(self._budget)
         try:
             while True:
                 frame = reader.take(channel.receive(reader.wanted_bytes))
                 if frame is not None:
                     self._take_piece(channel, decode_frame(frame))
+                    meter.pay()
         except LinkCut:
             pass  # the source is through with this stream; a spread that lacks a piece then hears of it
         except OSError as error:

@@ -24,6 +24,7 @@ from worldline.transport.inbox import Inbox
 from worldline.transport.protocol import CHUNK_BYTES, ArenaBytes, Landed, LinkEvent, RecordIn
 from worldline.transport.sender import Sender
 from worldline.transport.tls import AnySocket
+from worldline.verify.budget import Budget, Meter
 from worldline.wire.framing import HEADER_BYTES, Frame, Numberer, Reader, RecordType, header_of
 from worldline.wire.records import Record, decode_frame
 
@@ -100,8 +101,11 @@ def check_landing(extent: Extent, capacity: int) -> None:
 class StreamLink:
     """See `Link`. Takes the socket over: connected, the key proved, nothing read beyond the proof."""
 
-    def __init__(self, sock: AnySocket, arena: ArenaBytes, carrier: Carrier, name: str) -> None:
-        self._channel = Channel(sock)
+    def __init__(
+        self, sock: AnySocket, arena: ArenaBytes, carrier: Carrier, name: str, budget: Budget | None = None
+    ) -> None:
+        self._channel = Channel(sock, budget)
+        self._budget = budget
         self._arena = arena
         self._carrier = carrier
         self._inbox = Inbox()
@@ -182,14 +186,14 @@ class StreamLink:
     # ---- on the reading thread
 
     def _read(self) -> None:
-        reader = Reader()
+        reader, meter = Reader(), Meter(self._budget)
         try:
             while True:
                 if reader.at_boundary and self._channel.idle:
                     self._inbox.announce()
                 frame = reader.take(self._channel.receive(reader.wanted_bytes))
                 if frame is not None:
-                    self._take(frame)
+                    self._take(frame, meter)
         except LinkCut as error:
             self._cut(error)
         except OSError as error:
@@ -203,7 +207,7 @@ class StreamLink:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 self._loop.call_soon_threadsafe(self._read_ended.set)
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: Frame, meter: Meter) -> None:
         if frame.header.type not in LINK_TYPES:
             self._inbox.put(RecordIn(frame.record))
             return
@@ -211,6 +215,7 @@ class StreamLink:
         assert record is not None, "the type says so"
         for extent in self._carrier.landing(record, self._channel.receive_into):
             self._inbox.put(Landed(extent))
+            meter.pay()
 
     def _cut(self, error: LinkCut) -> None:
         """The other side is gone. A send may still sleep: a window that was shut when the peer closed stays shut."""

@@ -27,6 +27,7 @@ from worldline.transport.spread_source import ANSWER_S, ChunkSource, Spreading
 from worldline.transport.spread_target import ChunkTarget, Door
 from worldline.transport.stream import StreamLink
 from worldline.transport.tls import AnySocket, TlsIdentity
+from worldline.verify.budget import Budget
 
 LOOPBACK = "127.0.0.1"
 SOCKET_BUFFER_BYTES: Final = 512 * 1024
@@ -85,6 +86,7 @@ class TcpTransport:
             check_private(address)
         self._spreading = spreading
         self._codec = check_choice(codec)
+        self._budget: Budget | None = None
         self._identity = identity
         self._address = address
         self._private = fabric_private and not found.is_loopback
@@ -95,6 +97,12 @@ class TcpTransport:
         other._codec = check_choice(codec)
         return other
 
+    def within(self, budget: Budget) -> TcpTransport:
+        """This transport, its links' processor time out of that budget."""
+        other = copy(self)
+        other._budget = budget
+        return other
+
     async def listen(self, key: bytes, arena: ArenaBytes | None) -> Listener:
         check_key(key)
         if arena is None:
@@ -102,8 +110,8 @@ class TcpTransport:
         own = arena
 
         def to_link(peer: Admitted) -> Link:
-            carrier = ChunkTarget(own, lambda index: self._open_door(stream_key(key, index), own))
-            return StreamLink(_fitted(peer.sock), own, carrier, "tcp-target")
+            carrier = ChunkTarget(own, lambda index: self._open_door(stream_key(key, index), own), self._budget)
+            return StreamLink(_fitted(peer.sock), own, carrier, "tcp-target", self._budget)
 
         sock, place = self._bind()
         return SocketListener(sock, place, lambda peer: self._admit(peer, key, own), to_link)
@@ -116,12 +124,9 @@ class TcpTransport:
             return await self._dial(Place(host, ip, port), stream_key(key, index), ANSWER_S)
 
         sock = await self._dial(Place(host, ip, port), key, deadline_s)
-        return StreamLink(
-            sock,
-            arena,
-            ChunkSource(arena, dial, replace(self._spreading, near=_is_near(sock)), self._codec),
-            "tcp-source",
-        )
+        spreading = replace(self._spreading, near=_is_near(sock))
+        carrier = ChunkSource(arena, dial, spreading, self._codec, self._budget)
+        return StreamLink(sock, arena, carrier, "tcp-source", self._budget)
 
     async def _dial(self, place: Place, key: bytes, deadline_s: float) -> AnySocket:
         raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from worldline.clock import Clock, SystemClock
 from worldline.errors import LaneFull
 from worldline.schema.layout import Extent
+from worldline.verify.budget import Budget, Meter
 from worldline.verify.digests import BytesAt, leaf_digests
 
 JOB_BYTES = 32 * 1024 * 1024
@@ -31,12 +32,15 @@ STRETCHES = 12
 class Lanes:
     """`threads` lanes behind a queue of at most `jobs_max` jobs, waiting and running ones together."""
 
-    def __init__(self, threads: int = 1, jobs_max: int = 64, clock: Clock | None = None) -> None:
-        """The threads start when first needed."""
+    def __init__(
+        self, threads: int = 1, jobs_max: int = 64, clock: Clock | None = None, budget: Budget | None = None
+    ) -> None:
+        """The threads start when first needed. All that they do is spent of `budget`."""
         if threads < 1 or jobs_max < 1:
             raise ValueError("lanes need a thread and room for a job")
         self.threads = threads
         self._clock = clock or SystemClock()
+        self._budget = budget
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lane")
         self._room = threading.BoundedSemaphore(jobs_max)
         self._jobs_max = jobs_max
@@ -50,7 +54,7 @@ class Lanes:
         self._closed = False
 
     async def digests(self, arena: BytesAt, extents: Sequence[Extent]) -> list[bytes]:
-        """The digests of all extents, in order. Waits for room in the queue; the event loop goes on meanwhile.
+        """The digests of all extents, in order. Waits for room in the queue and in the budget; the event loop goes on.
 
         Cancelled, it leaves no job behind that was not yet running. Whatever bytes were where the extents lie when a
         lane came to them have been digested: after this returns, not before, the arena may be closed or rewritten.
@@ -58,6 +62,8 @@ class Lanes:
         futures: list[asyncio.Future[list[bytes]]] = []
         try:
             for batch in batches(extents):
+                if self._budget is not None:
+                    await self._budget.turn()
                 while not self._room.acquire(blocking=False):
                     await self._wait_for_room()
                 futures.append(asyncio.wrap_future(self._start(arena, batch)))
@@ -68,7 +74,10 @@ class Lanes:
             raise
 
     def submit(self, arena: BytesAt, extents: Sequence[Extent]) -> list[Future[list[bytes]]]:
-        """One future for each job, in order; all jobs are queued, or none. Raises `LaneFull` where they don't fit."""
+        """One future for each job, in order; all jobs are queued, or none. Raises `LaneFull` where they don't fit.
+
+        Waits for nothing: an engine that needs these digests at its next boundary would have to read by itself.
+        """
         jobs = list(batches(extents))
         held = 0
         while held < len(jobs) and self._room.acquire(blocking=False):
@@ -124,8 +133,9 @@ class Lanes:
         return future
 
     def _digest(self, arena: BytesAt, batch: list[Extent], nbytes: int) -> list[bytes]:
-        began_s = self._clock.monotonic_s()
+        began_s, meter = self._clock.monotonic_s(), Meter(self._budget)
         digests = leaf_digests(arena, batch)
+        meter.count()
         spent_s = self._clock.monotonic_s() - began_s
         with self._lock:
             self._digested_bytes += nbytes

@@ -26,6 +26,7 @@ from worldline.testing.transports import (
 from worldline.transport.handshake import prove_to_target, receive_exactly, stream_key
 from worldline.transport.spread_source import Spreading
 from worldline.transport.tcp import TcpTransport
+from worldline.verify.budget import CORES_MAX, Budget
 from worldline.wire.framing import HEADER_BYTES, Numberer, split_record
 from worldline.wire.records import decode_record, encode
 from worldline.wire.spread import Doors, Piece, Spread, Streams
@@ -230,3 +231,31 @@ async def test_a_link_with_streams_leaves_nothing_behind_when_it_is_fenced_in_th
     after = resources()
     assert after.descriptors <= before.descriptors
     assert after.threads <= before.threads
+
+
+class Counted(Budget):
+    """What was spent in all."""
+
+    total_s = 0.0
+
+    def spend(self, cpu_s):
+        self.total_s += cpu_s
+        super().spend(cpu_s)
+
+
+@pytest.mark.parametrize("streams", [0, 2])
+async def test_each_end_of_a_link_spends_its_own_hosts_budget(streams):
+    here, there = (Counted(CORES_MAX, lambda: False) for _ in range(2))
+    spreading = Spreading(streams=streams, open_bytes=1, link_bytes_per_s_min=0.0)
+    receiving, sending = TcpTransport().within(there), TcpTransport(spreading=spreading).within(here)
+    key, nbytes = a_key(), 32 * MIB
+    with Arena.create(nbytes, "source") as source, Arena.create(nbytes, "target") as target:
+        listener = await receiving.listen(key, target)
+        there_end, here_end = await asyncio.gather(
+            listener.accept(WAIT_S), sending.connect(listener.address, key, source, WAIT_S)
+        )
+        await asyncio.gather(here_end.post([Extent(0, nbytes)], WAIT_S), landed(there_end, nbytes))
+        await here_end.fence()
+        await there_end.fence()
+        await listener.close()
+    assert min(here.total_s, there.total_s) > 0.001
