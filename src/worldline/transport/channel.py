@@ -22,6 +22,8 @@ POLL_S: Final = 0.2
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_PIECES: Final = 512
 """Small pieces go to the system together; Linux takes 1024 at once."""
+WAKE_BYTES: Final = 256 * 1024
+"""Received between two wake-ups within large pieces: one for each segment that comes costs as much as its bytes."""
 UNPACED: Final = 2**64 - 1
 _SO_MAX_PACING_RATE: Final = 47
 
@@ -69,6 +71,20 @@ class Channel:
 
     def receive_into(self, view: memoryview) -> None:
         """Fills `view` from the socket, and copies nothing."""
+        nbytes = len(view)
+        patient = nbytes >= 2 * WAKE_BYTES and not isinstance(self._sock, TlsSocket)
+        if patient:
+            self._wake_at(WAKE_BYTES)
+            self._fill(view[: nbytes - WAKE_BYTES])
+            view = view[nbytes - WAKE_BYTES :]
+            self._wake_at(1)
+        self._fill(view)
+
+    def _wake_at(self, nbytes: int) -> None:
+        """This thread sleeps on until so much has come. Never more than is still due: nothing else would wake it."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, nbytes)
+
+    def _fill(self, view: memoryview) -> None:
         done, nbytes = 0, len(view)
         while done < nbytes:
             if self._ended:

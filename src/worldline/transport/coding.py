@@ -186,7 +186,7 @@ class Coder:
 
     @property
     def _probing(self) -> bool:
-        return self.choice == AUTO and bool(self._allowed) and self.link_bytes_per_s is None
+        return self.choice in {AUTO, NONE} and self.link_bytes_per_s is None
 
     @property
     def _probe_bytes_left(self) -> int:

@@ -31,15 +31,17 @@ from worldline.wire.records import Chunk, Record, encode
 from worldline.wire.spread import Doors, Piece, Spread, Streams
 
 MIB: Final = 1024 * 1024
+CORES_MIN: Final = 4
+"""Two streams keep two cores busy at each end, and digests want some too. With fewer one stream is faster."""
 ANSWER_S: Final = 2.0
 """How long a source waits for the doors, and for a stream through one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spreading:
-    """When a source uses more streams. A machine of one core has nothing to gain."""
+    """When a source uses more streams."""
 
-    streams: int = 2 if (os.cpu_count() or 1) > 1 else 0
+    streams: int = 2 if len(os.sched_getaffinity(0)) >= CORES_MIN else 0
     """Beside the link's own; 0: never."""
     open_bytes: int = 32 * MIB
     """A post of less is not worth opening them."""

@@ -33,9 +33,9 @@ from worldline.wire.records import Chunk, Record, decode_frame, encode
 from worldline.wire.spread import Doors, Piece, Spread, Streams
 
 MIB: Final = 1024 * 1024
-LANDING_BYTES: Final = 4 * MIB
+LANDING_BYTES: Final = 16 * MIB
 """A larger extent lands in parts of this, so that the lanes read bytes that are still in the caches."""
-SLOW_LANDING_BYTES: Final = MIB
+SLOW_LANDING_BYTES: Final = 4 * MIB
 SLOW_BYTES_PER_S: Final = 1e9
 DOOR_S: Final = 5.0
 """How long a target waits for a stream that it was asked to wait for."""

@@ -12,7 +12,7 @@ from worldline.errors import BadValue, LinkCut, Malformed, MissingExtra
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.testing.codecs import values
-from worldline.testing.transports import CAPACITY_BYTES, content, landed, linked
+from worldline.testing.transports import CAPACITY_BYTES, content, joined, landed, linked
 from worldline.transport.coding import (
     PROBE_AGAIN_BYTES,
     PROBE_BYTES,
@@ -149,7 +149,16 @@ def test_a_target_that_decodes_slower_than_the_link_is_sent_raw_bytes_after_one_
 
 def test_a_target_that_said_nothing_is_sent_raw_bytes(arena: Arena) -> None:
     clock = ManualClock()
-    assert sent(coder_of(arena, clock, numbers=()), clock, 1e7) == [Chunk(WHOLE[0])]
+    records = sent(coder_of(arena, clock, numbers=()), clock, 1e7)
+    assert kinds(records) == {Chunk}
+    assert joined(extents_of(records)) == WHOLE
+
+
+def test_a_link_that_is_never_to_encode_is_measured_too_for_its_streams(arena: Arena) -> None:
+    clock = ManualClock()
+    coder = coder_of(arena, clock, "none")
+    assert kinds(sent(coder, clock, 1e8)) == {Chunk}
+    assert coder.link_bytes_per_s == pytest.approx(1e8)
 
 
 def test_a_codec_that_was_asked_for_and_is_not_decoded_there_is_no_silent_raw(arena: Arena) -> None:
