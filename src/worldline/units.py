@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]
 _BYTES = {"": 1, "B": 1}
 _BYTES |= {f"{p}B": 1000**n for n, p in enumerate(("k", "M", "G", "T"), 1)} | {"KB": 1000}
 _BYTES |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _RATES: dict[str, float] = {f"{unit}/s": float(size) for unit, size in _BYTES.items() if unit}
 _RATES |= {f"{p}bit{s}": 1000**n / 8 for n, p in enumerate(("", "k", "M", "G", "T")) for s in ("", "/s")}
 
@@ -41,7 +41,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """`'400ms'` -> 0.4. A bare number is seconds."""
+    """`'400ms'` -> 0.4. A number without a unit is refused: some take it for milliseconds, some for seconds."""
     return _parse(text, _SECONDS, "a time")
 
 

@@ -26,9 +26,14 @@ def test_what_is_no_size_is_refused(text: str) -> None:
         units.parse_bytes(text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("400ms", 0.4), ("2", 2.0), ("57 ms", 0.057), ("1min", 60.0)])
+@pytest.mark.parametrize(("text", "seconds"), [("400ms", 0.4), ("0s", 0.0), ("57 ms", 0.057), ("1min", 60.0)])
 def test_times(text: str, seconds: float) -> None:
     assert units.parse_seconds(text) == pytest.approx(seconds, rel=1e-15)
+
+
+def test_a_time_without_a_unit_is_refused_and_the_units_are_named() -> None:
+    with pytest.raises(BadValue, match="one of s, ms"):
+        units.parse_seconds("400")
 
 
 @pytest.mark.parametrize(

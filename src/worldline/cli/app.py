@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import (
+    App,
+    Argument,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
 
 from worldline import __version__
 from worldline.cli.output import report_error
@@ -129,10 +137,25 @@ def run(argv: list[str]) -> int:
     except WorldlineError as error:
         return report_error(error, as_json)
     except CycloptsError as error:
-        return report_error(BadValue(" ".join(str(error).split())), as_json)
+        return report_error(BadValue(_misread(error)), as_json)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     return code if isinstance(code, int) else 0
+
+
+def _misread(error: CycloptsError) -> str:
+    """What of the words was not understood, and where help is."""
+    words = " ".join(("worldline", *(error.command_chain or ())))
+    match error:
+        case UnknownCommandError(unused_tokens=[word, *_], app=App() as asked):
+            said = f"there is no `{words} {word}`; there are {', '.join(name for name in asked if name[0] != '-')}"
+        case UnusedCliTokensError(unused_tokens=[_, *_] as over):
+            said = f"`{words}` takes nothing more where {' '.join(over)!r} stands"
+        case MissingArgumentError(argument=Argument() as lacking, keyword=None) if not lacking.tokens:
+            said = f"`{words}` needs {lacking.name.lstrip('-').upper()}"
+        case _:
+            said = " ".join(str(error).split()).rstrip(".?")
+    return f"{said}; see `{words} --help`"

@@ -57,7 +57,7 @@ class Way:
 
     bandwidth: str | None = None
     """Of the wire, like 5.0GB/s or 10Gbit."""
-    overhead: str = "0"
+    overhead: str = "0ms"
     """Of a move, whatever its bytes, like 57ms."""
     codec: str = NO_CODEC
     """none, or the worst ratio of a lossless codec, like 1.3."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from worldline.cli.output import show, table
+from worldline.cli.output import WIDTH, show
 from worldline.schema.fault import FAULTS
+
+NAME = max(map(len, FAULTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +39,11 @@ def faults(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
         Told(name.value, sorted(about.verbs), list(dict.fromkeys(step.value for step in about.steps)), about.sentence)
         for name, about in FAULTS.items()
     ]
-    rows = [(one.name, ", ".join(one.verbs), ", ".join(one.steps), one.sentence) for one in told]
-    return show({"faults": told}, table(("fault", "of", "steps", "what it does"), rows), json)
+    return show({"faults": told}, "\n".join(line for one in told for line in _lines(one)), json)
+
+
+def _lines(one: Told) -> list[str]:
+    """Its verbs and its sentence beside its name, and its steps below."""
+    texts = [f"{', '.join(one.verbs)}: {one.sentence}", f"at {', '.join(one.steps)}" if one.steps else ""]
+    lines = [line for text in texts for line in textwrap.wrap(text, WIDTH - NAME - 2, break_on_hyphens=False)]
+    return [f"{one.name if line is lines[0] else '':<{NAME}}  {line}" for line in lines]

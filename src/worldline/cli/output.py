@@ -17,6 +17,8 @@ from worldline.errors import WorldlineError
 from worldline.service.client import Client
 
 URL = "http://127.0.0.1:8700"
+WIDTH = 100
+"""Of text that is wrapped."""
 PATIENCE_S = 2.0
 PATIENCE_NEXT_S = 10.0
 

@@ -142,9 +142,11 @@ def _serve(plan: FleetPlan, as_json: bool) -> int:
 
 def _check(plan: FleetPlan, as_json: bool) -> int:
     with Fleet.start(plan) as fleet, Client(fleet.url) as client:
-        report = check_fleet(client, plan.hosts, progress)
+        report = check_fleet(client, plan.hosts, progress if as_json else _held)
     if as_json:
         print_json(report)
-    else:
-        print(report.text())
     return 0
+
+
+def _held(step: str) -> None:
+    print(f"  ok  {step}", flush=True)

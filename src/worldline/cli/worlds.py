@@ -8,12 +8,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from worldline.cli.output import patience, print_json, progress, show, table
+from worldline.cli.output import WIDTH, patience, print_json, progress, show, table
 from worldline.worlds.options import options_of
 from worldline.worlds.registry import build_world, describe_worlds
 
 DOES_NOT_CONFORM = 1
-WIDTH = 100
 
 
 def list_worlds(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:

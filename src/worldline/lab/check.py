@@ -21,10 +21,6 @@ class CheckReport:
     url: str
     steps: list[str]
 
-    def text(self) -> str:
-        """A line a step."""
-        return "\n".join([f"fleet at {self.url}", *(f"  ok  {step}" for step in self.steps)])
-
 
 def check_fleet(client: Client, hosts: Sequence[str], say: Callable[[str], None]) -> CheckReport:
     """Plays a world and its twin, moves it both ways over every transport, plants a fault, parks and resumes.

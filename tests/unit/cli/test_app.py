@@ -70,6 +70,30 @@ def test_wrong_words_are_exit_code_2_and_one_json_object(argv: list[str], capsys
     assert err.splitlines()[-1].startswith("worldline: BAD_VALUE: ")
 
 
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["close", "s-1", "x", "y"], "`worldline close` takes nothing more where 'x y' stands"),
+        (["open"], "`worldline open` needs WORLD"),
+        (["capacity", "guess"], "there is no `worldline capacity guess`; there are check"),
+        (["up", "--host", "3"], "Unknown option: --host. Did you mean --hosts"),
+    ],
+)
+def test_words_that_are_not_understood_are_told_with_where_help_is(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert sentence in (said := capsys.readouterr().err)
+    assert "--help`" in said
+
+
+def test_no_line_of_the_faults_is_wider_than_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["faults"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(line.startswith("kill-target ") for line in lines)
+
+
 def test_no_gateway_is_said_and_is_not_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--url", "http://127.0.0.1:9", "--json"]) == 6
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "CONTROLLER_GONE"
