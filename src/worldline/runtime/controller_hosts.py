@@ -29,7 +29,6 @@ PLAN_WAIT_S = 120.0
 """Building a world's weights is slow on a busy core."""
 REFRESH_S = 1.0
 SCAN_S = 0.5
-REFERENCE_WORLD = "reference"
 GENERATIONS_MAX = 64
 """Generations of one host that are remembered as gone."""
 
@@ -97,8 +96,8 @@ class HostLink:
         return generation in self._over
 
     def view(self) -> Host:
-        plan = next((plan for key, plan in self._plans.items() if key[0] == REFERENCE_WORLD), None)
-        return Host(self.id, self.alive, self.facts, None if plan is None else plan.digest, self.cordon)
+        plan = next(iter(self._plans.values()), None)
+        return Host(self.id, self.alive, self.facts, None if plan is None else plan.host_digest, self.cordon)
 
     @overload
     async def call(self, message: object, answer: None, timeout_s: float) -> None: ...

@@ -569,7 +569,7 @@ class Host(Message, frozen=True):
     alive: bool
     facts: HostFacts | None
     plan_digest: str | None
-    """Of the reference world, where the host has built it: equal digests can exchange sessions."""
+    """`Plan.host_digest`, once the host has built a world: hosts of equal digests can exchange sessions."""
     cordon: Cordon | None = None
 
 

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import blake3
+
+from worldline.schema.canonical import canonical_json
+
+ENGINE = "engine."
+"""How the names of the facts begin that a world tells of itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -18,6 +25,14 @@ class Plan:
     facts: tuple[tuple[str, str], ...]
     canary: str
     digest: str
+
+    @property
+    def host_digest(self) -> str:
+        """Of the facts that every world of a process shares (hex, BLAKE3-256): hosts whose digests differ are on
+        different plans for any world.
+        """
+        shared = [fact for fact in self.facts if not fact[0].startswith(ENGINE)]
+        return blake3.blake3(b"worldline host plan 1\0" + canonical_json(shared)).hexdigest()
 
     def differences(self, other: Plan) -> tuple[str, ...]:
         """Names of the facts that differ, `canary` among them; empty when the plans are equal."""

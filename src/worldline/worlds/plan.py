@@ -12,7 +12,7 @@ import blake3
 import torch
 
 from worldline.schema.canonical import canonical_json
-from worldline.schema.plan import Plan
+from worldline.schema.plan import ENGINE, Plan
 from worldline.worlds.protocol import World
 from worldline.worlds.scratch import ScratchMemory, digest_tree
 
@@ -49,8 +49,8 @@ def plan_of(world: World) -> Plan:
 def engine_facts(world: World) -> dict[str, str]:
     """What the world says of itself, and what it offers: `engine.*`."""
     offered = json.dumps([list(world.actions), repr(world.readout)])
-    return {f"engine.{name}": str(value) for name, value in world.facts().items()} | {
-        "engine.offers": blake3.blake3(offered.encode()).hexdigest(length=8)
+    return {f"{ENGINE}{name}": str(value) for name, value in world.facts().items()} | {
+        f"{ENGINE}offers": blake3.blake3(offered.encode()).hexdigest(length=8)
     }
 
 

@@ -117,17 +117,12 @@ export class State extends EventTarget {
     return host?.facts?.sessions.find((facts) => facts.session === session.id) ?? null;
   }
 
-  /** The digest of what decides the bits that a host computes; null until it has built a world. */
-  plan(host) {
-    return host.plan_digest ?? host.facts?.sessions.at(-1)?.plan.digest ?? null;
-  }
-
   /** "A" for the first of the fleet's plans, "B" for the next: equal letters, equal plans. */
   planLetter(digest) {
     const digests = [
       ...new Set(
         this.hostList()
-          .map((host) => this.plan(host))
+          .map((host) => host.plan_digest)
           .filter(Boolean),
       ),
     ];
