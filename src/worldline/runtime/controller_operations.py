@@ -303,7 +303,8 @@ class Operations:
         """A host is empty when the record gives it nothing and nothing is on its way to it, whatever was planned: what
         was begun before the cordon may come after the plan.
         """
-        told = {left.session for left in operation.left} | {step.session for step in operation.steps}
+        told = {left.session for left in operation.left}
+        told |= {step.session for step in operation.steps if step.state != "done"}
         came = [OperationLeft(row.id, host, "it came to the host meanwhile") for row in self._book.rows()
                 if row.host == host and row.id not in told]  # fmt: skip
         if self._moves.come_to(host):
@@ -332,8 +333,9 @@ class Operations:
         """Each step once, `at_once` of them at a time."""
         turns = asyncio.Semaphore(operation.request.at_once)
         async with asyncio.TaskGroup() as group:
-            for index in range(len(operation.steps)):
-                group.create_task(self._turn(operation.id, index, turns))
+            for index, step in enumerate(operation.steps):
+                if step.state == "waiting":
+                    group.create_task(self._turn(operation.id, index, turns))
         return self._known[operation.id]
 
     async def _turn(self, operation: str, index: int, turns: asyncio.Semaphore) -> None:
@@ -341,21 +343,21 @@ class Operations:
             if self._cancelled[operation].is_set():
                 self._note(operation, index, "skipped", "the operation was cancelled")
                 return
-            self._note(operation, index, "running", None)
             step, request = self._known[operation].steps[index], self._known[operation].request
+            self._note(operation, index, "running", step.sentence)
             try:
                 if await self._plays_again(request, step):
                     self._note(operation, index, "skipped", "its player has acted again")
                     return
-                sentence, pause_s = await self._do_when_there_is_room(operation, step)
+                sentence, pause_s = await self._do_when_there_is_room(operation, index)
             except WorldlineError as error:
                 self._note(operation, index, "refused", f"{error.code}: {error.sentence}")
             else:
                 self._note(operation, index, "done", sentence, pause_s)
 
-    async def _do_when_there_is_room(self, operation: str, step: OperationStep) -> tuple[str | None, float | None]:
-        """As `_do`; a refusal that says when there will be room is waited for, and asked again."""
-        waited_s = 0.0
+    async def _do_when_there_is_room(self, operation: str, index: int) -> tuple[str | None, float | None]:
+        """As `_do`; a refusal that says when there will be room is told, waited for, and asked again."""
+        step, waited_s = self._known[operation].steps[index], 0.0
         while True:
             try:
                 return await self._do(self._known[operation].request, step)
@@ -365,6 +367,7 @@ class Operations:
                     raise
                 pause_s = max(float(wait_s), ROOM_PAUSE_S)
                 waited_s += pause_s
+                self._note(operation, index, "running", f"waits for room: {error.code}: {error.sentence}")
                 if await _set_within(self._cancelled[operation], pause_s):
                     raise
 
@@ -442,13 +445,19 @@ async def _set_within(event: asyncio.Event, wait_s: float) -> bool:
 def _planned(
     operation: Operation, placement: Placement, outcome: Outcome | None, ended_at_s: float | None
 ) -> Operation:
+    refused = {step.session: f"tried again: {step.sentence}" for step in operation.steps if step.state == "refused"}
     steps = [
-        OperationStep(step.session, step.deed, step.source, step.target, step.arena_bytes) for step in placement.steps
+        OperationStep(
+            step.session, step.deed, step.source, step.target, step.arena_bytes, sentence=refused.get(step.session)
+        )
+        for step in placement.steps
     ]
     planned = sum(step.arena_bytes for step in steps)
+    anew = {step.session for step in steps}
+    done = [step for step in operation.steps if step.state == "done" and step.session not in anew]
     return replace(
         operation,
-        steps=steps,
+        steps=steps if operation.request.every_s is not None else [*done, *steps],
         left=[OperationLeft(left.session, left.host, left.why) for left in placement.left],
         emptied=list(placement.emptied) if outcome == "planned" else operation.emptied,
         passes=operation.passes + 1,

@@ -53,7 +53,9 @@ class OperationStep(msgspec.Struct, frozen=True):
     arena_bytes: int
     state: StepState = "waiting"
     sentence: str | None = None
-    """Why it was refused or skipped, or how it went another way than planned."""
+    """Why it was refused or skipped, or how it went another way than planned; of one that is not over yet, why it was
+    refused in the pass before, or what it waits for.
+    """
     pause_s: float | None = None
 
 
@@ -71,7 +73,7 @@ class Operation(Message, frozen=True):
     id: str
     request: OperationRequest
     steps: list[OperationStep]
-    """Of the pass under way, or of the last one."""
+    """What is done, and of the pass under way or the last one what is not; of a repeated operation this pass alone."""
     left: list[OperationLeft]
     emptied: list[str]
     """Hosts that it has emptied; those of a consolidation are given back."""

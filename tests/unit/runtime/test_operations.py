@@ -13,12 +13,14 @@ from worldline.runtime.fleet_messages import (
     CordonRequest,
     GetOperation,
     Operation,
+    OperationChanged,
     PrewarmRequest,
 )
 from worldline.runtime.messages import Host, Prewarmed, Session, Snapshot, ToHost
 from worldline.runtime.rpc import serve
 from worldline.runtime.run_dir import host_socket
 from worldline.runtime.store import MemoryStore
+from worldline.schema.contract import Contract
 from worldline.testing.stores import LostReplyStore
 
 
@@ -111,6 +113,21 @@ async def test_a_host_to_which_a_session_is_on_its_way_is_not_given_back(hall):
 async def test_of_two_drains_of_one_host_at_once_one_is_begun(hall):
     found = await asyncio.gather(*(hall.operate(Kind.DRAIN, "a") for _ in range(2)), return_exceptions=True)
     assert {type(one) for one in found} == {Operation, OperationInProgress}
+
+
+async def test_who_is_tried_again_is_told_why_beside_those_that_are_done(hall):
+    await hall.ask(wire.Subscribe(), Snapshot)
+    hurried = await hall.open(host="a", contract=Contract.horizon(1e-6))
+    moved = await hall.open(host="a")
+    done = await ended(hall, (await hall.operate(Kind.DRAIN, "a")).id)
+    assert (done.outcome, {step.session: step.state for step in done.steps}) == (
+        "partial",
+        {hurried.id: "refused", moved.id: "done"},
+    )
+    steps = [step for one in hall.told if isinstance(one, OperationChanged) for step in one.operation.steps]
+    waited = {step.sentence for step in steps if step.state in {"waiting", "running"}} - {None}
+    assert waited
+    assert waited == {f"tried again: {step.sentence}" for step in steps if step.state == "refused"}
 
 
 async def test_an_operation_whose_end_can_not_be_written_for_a_while_ends_and_its_host_can_be_uncordoned(hall):

@@ -61,10 +61,14 @@ class Row {
 
 function words(operation, ended, refused) {
   const parts = [`${ended} of ${plural(operation.steps.length, "session")}`];
-  if (refused.length) parts.push(`${refused.length} refused`);
+  const again = operation.steps.find((step) => ["waiting", "running"].includes(step.state) && step.sentence);
+  const going = operation.steps.some((step) => ["waiting", "running"].includes(step.state));
+  if (again) parts.push(`${again.session} ${again.sentence}`);
+  if (refused.length) parts.push(`${refused.length} refused: ${refused[0].sentence}`);
+  if (refused.length && !going && !operation.outcome) parts.push("tried again soon");
   if (operation.left.length) parts.push(`${operation.left.length} left: ${operation.left[0].why}`);
   if (operation.outcome) parts.push(operation.outcome);
-  else if (operation.eta_s !== null) parts.push(`${operation.eta_s.toFixed(0)} s left`);
+  else if (operation.eta_s !== null && going) parts.push(`${operation.eta_s.toFixed(0)} s left`);
   if (operation.emptied.length) parts.push(`emptied ${operation.emptied.join(", ")}`);
   return parts.join(" · ");
 }
