@@ -60,3 +60,19 @@ def test_the_newest_of_two_held_keys_leads_and_the_older_one_takes_over_again(vi
         "pace.release(3); pace.answered(4); return [both, drain()];",
     )
     assert sent == [[[3, LEFT], [4, LEFT]], [[5, FORWARD], [6, FORWARD]]]
+
+
+def test_an_action_whose_number_went_to_another_player_is_sent_again_under_the_next(visitor: Visitor) -> None:
+    sent = play(
+        visitor, "pace.tap(1); pace.tap(3); drain(); return pace.resume(3, 2).map((s) => [s.number, s.action]);"
+    )
+    assert sent == [[3, LEFT]]
+
+
+def test_who_watches_sends_nothing_again_and_goes_on_with_the_number_that_is_due(visitor: Visitor) -> None:
+    sent = play(
+        visitor,
+        "pace.tap(1); pace.tap(1); drain(); pace.watches = true; const none = pace.resume(2);"
+        "pace.watches = false; pace.tap(3); return [none, drain()];",
+    )
+    assert sent == [[], [[2, LEFT]]]

@@ -247,6 +247,30 @@ def test_a_seed_that_is_no_number_is_told_before_anything_is_asked(visitor: Visi
     expect(visitor.page.get_by_role("dialog").get_by_role("alert")).to_contain_text("whole number")
 
 
+def test_a_second_page_takes_over_without_a_word_of_trouble_and_so_does_the_first_again(visitor: Visitor) -> None:
+    visitor.start(twin=False)
+    second = Visitor(visitor.page.context.new_page(), f"{visitor.url}/#{visitor.session}")
+    second.session = visitor.session
+    second.come()
+    second.see_block(1)
+    for person in (visitor, second):
+        person.page.evaluate(
+            """id => {
+                const player = window.worldline.players.get(id);
+                window.troubles = [];
+                player.addEventListener("change", () => player.trouble && window.troubles.push(player.trouble.code));
+            }""",
+            visitor.session,
+        )
+    for drives, watches in [(second, visitor), (visitor, second)] * 2:
+        expect(watches.stage.get_by_text("Another page walks here")).to_be_visible(timeout=PATIENCE_MS)
+        drives.see_more_blocks(2)
+        for key in ("ArrowUp", "ArrowLeft"):
+            watches.page.keyboard.press(key)
+    assert [person.page.evaluate("window.troubles") for person in (visitor, second)] == [[], []]
+    second.page.close()
+
+
 def test_a_closed_world_leaves_the_page(visitor: Visitor) -> None:
     visitor.start()
     visitor.choose_in_menu("Close")

@@ -66,13 +66,19 @@ export class Pace {
 
   /**
    * The gateway goes on with action number `expected`: after a new connection, or when another player drove. Returns
-   * those to send again, numbered anew where others took their numbers meanwhile.
+   * those to send again, numbered anew where others took their numbers meanwhile. `refused` is the number of one that
+   * was not taken, since another player's action had that number. Nothing is sent again while another player drives.
    */
-  resume(expected) {
-    const again = this.#unanswered.filter((sent) => sent.number >= expected);
+  resume(expected, refused = null) {
+    const isDue = (sent) => sent.number >= expected;
+    const taken = this.#unanswered.filter((sent) => !isDue(sent) && sent.number !== refused);
+    const again = [
+      ...this.#unanswered.filter(isDue),
+      ...this.#unanswered.filter((sent) => !isDue(sent) && sent.number === refused),
+    ];
     this.#number = expected - 1;
-    const kept = again.map(({ action }) => ({ number: ++this.#number, action }));
-    this.#unanswered = [...this.#unanswered.filter((sent) => sent.number < expected), ...kept];
+    const kept = this.watches ? [] : again.map(({ action }) => ({ number: ++this.#number, action }));
+    this.#unanswered = [...taken, ...kept];
     return kept;
   }
 }

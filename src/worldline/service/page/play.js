@@ -173,15 +173,15 @@ export class Player extends EventTarget {
         this.pace.watches = !message.driving;
         break;
       case "error":
-        this.trouble = message;
-        if (message.facts?.expected !== undefined) this.#goOn(message.facts.expected);
+        if (message.code !== "ACTION_GAP") this.trouble = message; // that one is mended by going on, here
+        if (message.facts?.expected !== undefined) this.#goOn(message.facts.expected, message.facts.number);
         break;
     }
     this.#changed();
   }
 
-  #goOn(expected) {
-    for (const sent of this.pace.resume(expected)) this.#send(sent);
+  #goOn(expected, refused = null) {
+    for (const sent of this.pace.resume(expected, refused)) this.#send(sent);
     this.pump();
   }
 
