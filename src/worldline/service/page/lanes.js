@@ -1,7 +1,7 @@
 // The hosts side by side, with the sessions on them, and the shelf of those that lie parked or are lost.
 
 import { el, Keyed, place, say } from "./dom.js";
-import { bytes, sentence } from "./format.js";
+import { bytes, plural, sentence } from "./format.js";
 import { Operations } from "./operations.js";
 import { isLive } from "./state.js";
 import { Tile } from "./tiles.js";
@@ -46,6 +46,23 @@ export class Lanes {
   }
 }
 
+/** Its lower edge fades while tiles lie below it: it scrolls. */
+class Tiles {
+  constructor() {
+    this.node = el("div.tiles", { onscroll: () => this.#fade() });
+  }
+
+  update(tiles) {
+    place(this.node, tiles);
+    this.#fade();
+  }
+
+  #fade() {
+    const { scrollHeight, scrollTop, clientHeight } = this.node;
+    this.node.classList.toggle("more", scrollHeight - scrollTop - clientHeight > 4);
+  }
+}
+
 class Lane {
   constructor(verbs) {
     this.name = el("h3");
@@ -54,7 +71,7 @@ class Lane {
     this.plan = el("span.plan");
     this.memory = el("span.memory");
     this.meter = el("meter", { min: 0, "aria-label": "Memory in use" });
-    this.tiles = el("div.tiles");
+    this.tiles = new Tiles();
     this.empty = el("p.hint", {}, "No session here. Drag one over.");
     this.node = el(
       "section.lane",
@@ -62,7 +79,7 @@ class Lane {
       el("header", {}, this.name, this.plan, this.cordon, this.memory),
       this.meter,
       this.empty,
-      this.tiles,
+      this.tiles.node,
       this.act,
     );
   }
@@ -84,7 +101,7 @@ class Lane {
     this.node.classList.toggle("gone", !host.alive);
     this.node.setAttribute("aria-label", `Host ${host.id}`);
     say(this.name, host.id);
-    const plan = state.plan(host);
+    const plan = host.plan_digest;
     const letter = plan ? state.planLetter(plan) : null;
     say(this.plan, letter ? `plan ${letter}` : "no plan yet");
     this.plan.dataset.letter = letter ?? "";
@@ -96,7 +113,7 @@ class Lane {
     this.meter.max = total || 1;
     this.meter.value = used;
     this.meter.title = this.memory.textContent;
-    place(this.tiles, tiles);
+    this.tiles.update(tiles);
     this.empty.hidden = tiles.length > 0;
     const open = host.cordon ? "It takes no sessions." : "No session here. Drag one over.";
     say(this.empty, host.alive ? open : "This host is gone.");
@@ -105,20 +122,22 @@ class Lane {
 
 class Shelf {
   constructor() {
-    this.tiles = el("div.tiles");
+    this.tiles = new Tiles();
+    this.count = el("span.memory");
     this.hint = el("p.hint", {}, "Drop a tile here to keep it as a verified image on disk.");
     this.node = el(
       "section.lane.shelf",
       { role: "listitem", "aria-label": "Parked and lost sessions", data: { drop: "parked" } },
-      el("header", {}, el("h3", {}, "parked")),
+      el("header", {}, el("h3", {}, "parked"), this.count),
       this.hint,
-      this.tiles,
+      this.tiles.node,
     );
   }
 
   update(tiles, any) {
     this.node.hidden = !any;
-    place(this.tiles, tiles);
+    say(this.count, tiles.length ? plural(tiles.length, "session") : "");
+    this.tiles.update(tiles);
     this.hint.hidden = tiles.length > 0;
   }
 }
