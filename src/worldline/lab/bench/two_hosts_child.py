@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -41,6 +42,7 @@ def main() -> None:
     folder, name, lanes = sys.argv[1:]
     prepare_torch(None)
     asyncio.run(serve(Path(folder), name, int(lanes)))
+    os._exit(0)  # as a host ends: what the interpreter would still do is take torch apart
 
 
 if __name__ == "__main__":
