@@ -185,6 +185,18 @@ async def test_moves_keep_to_their_processors_while_sessions_play_and_not_while_
     assert not a.moves_are_urgent() and not b.moves_are_urgent()
 
 
+async def test_the_pages_of_an_arena_are_in_place_before_the_first_byte_comes(stage):
+    await stage.open("walk", "a")
+    move, _ = await stage.prepare("walk", "b", "tcp")
+    arena = stage.hosts["b"]._moves._arriving(move).arrival._arena
+    (facts,) = (await stage.facts("a")).sessions
+    async with asyncio.timeout(60):
+        while arena.resident_bytes() < facts.state_bytes:  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(0.001)
+    await stage.call("b", wire.Discard(move))
+    assert arena.closed
+
+
 async def test_the_pause_of_an_idle_session_begins_with_its_move(stage):
     """1 a session plays and stands idle  2 it is moved  3 its pause counts from the move, not from its last block."""
     await open_pair(stage)

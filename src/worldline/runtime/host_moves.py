@@ -219,8 +219,11 @@ class Moves:
                 arena.close()
             raise
         desk = self._desk
-        tools = TargetTools(desk.host, desk.lanes, desk.clock, self._host.tell_failed, self._gone, desk.signing)
-        attempt = TargetAttempt(order, built, Ground(listener, arena, capacity), tools)
+        tools = TargetTools(
+            desk.host, desk.lanes, desk.clock, self._host.tell_failed, self._gone, desk.signing, desk.budget
+        )
+        early_bytes = min(order.state_bytes, capacity) if transport.name == TcpTransport.name else 0
+        attempt = TargetAttempt(order, built, Ground(listener, arena, capacity, early_bytes), tools)
         return attempt, wire.Endpoint(order.transport, listener.address, key)
 
     async def _load_image(self, order: wire.LoadImage) -> Receipt:

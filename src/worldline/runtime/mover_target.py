@@ -38,6 +38,7 @@ from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.rows import copy_rows, write_runs
 from worldline.transport.protocol import Link, Listener, RecordIn
+from worldline.verify.budget import Budget, Meter
 from worldline.verify.digests import layout_digest, root
 from worldline.verify.lanes import Lanes
 from worldline.verify.receipts import UNSEALED, make_receipt
@@ -47,6 +48,8 @@ from worldline.wire import records
 KILLED_BY_FAULT = 70
 ROWS_WAITING_MAX = 16
 """Records of rows in memory that are not yet in their place."""
+TOUCHED_BYTES = 16 * 1024 * 1024
+"""At once."""
 BACKLOG_S = 0.5
 """How long the link of a source that has ended may still wait to be accepted."""
 
@@ -64,6 +67,7 @@ class TargetTools:
     on_gone: Callable[[str], None]
     """Called with the move once nothing of its attempt holds memory any more."""
     signing: SigningKey
+    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class Ground:
     listener: Listener
     arena: Arena | None
     capacity: int
+    early_bytes: int = 0
+    """Of a new arena, to be put in place while nothing has come yet."""
 
 
 class TargetAttempt:
@@ -149,6 +155,7 @@ class TargetAttempt:
     async def _drive(self) -> None:
         try:
             self._receiving = self._work.spawn(self._receive())
+            self._work.spawn(self._touch())
             while self._machine.phase not in (words.Phase.ACTIVE, words.Phase.DISCARDED):
                 await self._carry_out(await self._next())
         except BaseException as error:
@@ -211,6 +218,15 @@ class TargetAttempt:
         await asyncio.sleep(BACKLOG_S)
         if self._outbox is None:
             self._events.put_nowait(words.Abort(HostGone.code, "the source ended before it connected"))
+
+    async def _touch(self) -> None:
+        """Faults the pages in. Within a freeze that costs more than it costs the bytes to cross."""
+        for at in range(0, self._ground.early_bytes, TOUCHED_BYTES):
+            if self._arena is None or self._machine.phase is words.Phase.DISCARDED:
+                return
+            await self._tools.budget.turn()
+            part = Extent(at, min(TOUCHED_BYTES, self._ground.early_bytes - at))
+            await asyncio.to_thread(_touch, self._arena, part, self._tools.budget)
 
     # ---- receiving
 
@@ -410,6 +426,12 @@ class TargetAttempt:
     def _work_failed(self, error: BaseException) -> None:
         log.error("move %s at its target: %r", self.order.move, error, exc_info=error)
         self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
+
+
+def _touch(arena: Arena, extent: Extent, budget: Budget) -> None:
+    meter = Meter(budget)
+    arena.touch(extent)
+    meter.count()
 
 
 def _carry_out(arena: Arena, puts: list[words.Put]) -> None:

@@ -239,7 +239,7 @@ class Arena:
         option = _MADV_POPULATE_WRITE if self._writable else MADV_POPULATE_READ
         if self._writable:
             with contextlib.suppress(OSError):  # a system without them
-                advise(self._address + first, extent.offset + extent.nbytes - first, mmap.MADV_HUGEPAGE)
+                advise(self._address, self._capacity, mmap.MADV_HUGEPAGE)  # all of it: one mapping is carried as one
         try:
             advise(self._address + first, extent.offset + extent.nbytes - first, option)
         except OSError as error:

@@ -100,6 +100,18 @@ def test_what_is_written_at_the_old_addresses_before_they_are_covered_counts_as_
         assert any(found.offset <= 5 * PAGE_BYTES < found.offset + found.nbytes for found in watch.written())
 
 
+def test_an_arena_touched_in_part_is_carried_as_one_and_its_watch_with_it():
+    """Where the kernel is told something of a part of a mapping, it is two mappings from then on."""
+    with Arena.create(PAGES * PAGE_BYTES, "touched") as arena:
+        arena.touch(page(0, 5))
+        watch = arena.watch()
+        if watch is None:
+            pytest.skip("this system has no asynchronous write protection (Linux 6.7)")
+        arena.withdraw()
+        arena.give_back()
+        assert arena.watch() is watch
+
+
 def test_a_withdrawn_arena_that_is_closed_reaches_nothing_any_more(arena):
     view = np.frombuffer(arena.bytes_at(page(0, PAGES)), np.uint8)
     arena.withdraw()
