@@ -200,7 +200,7 @@ def serve(
         def during() -> float:
             periods: list[float] = []
             for _ in range(moves):
-                first = len(blocks) - 1
+                first = len(blocks)  # the last block before the move begins comes next
                 moved = stage.move("tcp", Mode.PRECOPY, bytes_per_s)
                 seen = [at for at in blocks[first:] if at <= moved.ended_at_s - moved.pause_s]
                 periods += [after - at for at, after in pairwise(seen)]
