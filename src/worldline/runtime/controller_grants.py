@@ -53,8 +53,7 @@ class _Granted:
     """Its source is connected and has something to send."""
     frozen: bool = False
     sent_bytes: int = 0
-    served_us: int = 0
-    last_until_us: int = 0
+    sent_bytes_per_s: float | None = None
 
 
 class Grants:
@@ -108,7 +107,7 @@ class Grants:
     def on_progress(self, notice: Progress) -> None:
         granted = self._under_way.get(notice.move)
         if granted is not None:
-            granted.sent_bytes = notice.bytes_moved
+            granted.sent_bytes, granted.sent_bytes_per_s = notice.bytes_moved, notice.sent_bytes_per_s
             if notice.frozen and not granted.frozen and notice.dirty_bytes:
                 granted.frozen = True
                 now_us = self._now_us()
@@ -121,15 +120,15 @@ class Grants:
     def learn(self, move: Move) -> None:
         """What a move that is done has measured. To be called within its `booked`."""
         granted = self._under_way.get(move.id)
-        receipt, now_us = move.receipt, self._now_us()
+        receipt = move.receipt
         if granted is None or not granted.whole or receipt is None or receipt.bytes_moved == 0:
             return
-        assert self._port_bytes_per_s is not None, "only a fleet that knows its ports grants"
+        line = self._port_bytes_per_s
+        assert line is not None, "only a fleet that knows its ports grants"
         self._sends.add(move.session, receipt.state_bytes / receipt.bytes_moved)
-        served_us = granted.served_us - max(granted.last_until_us - now_us, 0)
-        if served_us > 0:
-            rate = receipt.bytes_moved / served_us * 1e6
-            rate = line_rate(rate, self.calendar.booking(granted.order.move).cost.bytes_per_s, self._port_bytes_per_s)
+        if granted.sent_bytes_per_s is not None:
+            granted_bytes_per_s = self.calendar.booking(granted.order.move).cost.bytes_per_s
+            rate = line_rate(granted.sent_bytes_per_s, granted_bytes_per_s, line)
             self._egress.add(receipt.source, rate)
             self._ingress.add(receipt.target, rate)
 
@@ -221,8 +220,6 @@ class Grants:
             match self.calendar.grant(move, now_us):
                 case Grant(_, bytes_per_s, until_us):
                     granted.link.tell(wire.Grant(move, bytes_per_s, (until_us - now_us) / 1e6))
-                    granted.served_us += until_us - max(granted.last_until_us, now_us)
-                    granted.last_until_us = until_us
                     wait_s = (until_us - now_us) / 2e6
                 case Wait(begin_us):
                     wait_s = min((begin_us - now_us) / 1e6, LOOK_S)

@@ -310,6 +310,8 @@ class Progress(Message, frozen=True):
     dirty_bytes: int
     frozen: bool
     note: str
+    sent_bytes_per_s: float | None = None
+    """Of a move that needs grants: what it has sent, over the time in which it might."""
 
 
 class SessionFailed(Message, frozen=True):

@@ -28,6 +28,12 @@ class Allowance:
         self._granted = asyncio.Event()
         self.idle_s = 0.0
         """In all: something was to be sent, all before it was through, and no grant had room."""
+        self._busy_s, self._sent_bytes = 0.0, 0
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Of all that was sent, in the time in which it was sent; None before the first byte."""
+        return self._sent_bytes / self._busy_s if self._busy_s > 0 else None
 
     def grant(self, bytes_per_s: float, for_s: float) -> None:
         """From now on, in the place of what was granted before."""
@@ -43,19 +49,31 @@ class Allowance:
         ends_at_s = self._clock.monotonic_s() + deadline_s
         crossed = 0
         for extent in extents:
-            await self._wait_for(extent.nbytes, ends_at_s)
-            link.pace(self._bytes_per_s)
+            began_s = await self._turn(link, extent.nbytes, ends_at_s)
             crossed += await link.post((extent,), max(ends_at_s - self._clock.monotonic_s(), 0.001))
+            self._sent(extent.nbytes, began_s)
         return crossed
 
     async def send(self, link: Link, record: bytes, deadline_s: float) -> None:
         """As `Link.send`, under a grant."""
-        await self._wait_for(len(record), self._clock.monotonic_s() + deadline_s)
-        link.pace(self._bytes_per_s)
+        began_s = await self._turn(link, len(record), self._clock.monotonic_s() + deadline_s)
         await link.send(record)
+        self._sent(len(record), began_s)
 
-    async def _wait_for(self, nbytes: int, ends_at_s: float) -> None:
-        asked_at_s = self._clock.monotonic_s()
+    def _sent(self, nbytes: int, began_s: float) -> None:
+        self._sent_bytes += nbytes
+        self._busy_s += self._clock.monotonic_s() - began_s
+
+    async def _turn(self, link: Link, nbytes: int, ends_at_s: float) -> float:
+        """Waits for a grant that has room. Returns since when the link was to carry it: what waited for the end of what
+        was posted before had the link all the time.
+        """
+        asked_at_s, idle_before_s = self._clock.monotonic_s(), self.idle_s
+        await self._wait_for(nbytes, asked_at_s, ends_at_s)
+        link.pace(self._bytes_per_s)
+        return asked_at_s + self.idle_s - idle_before_s
+
+    async def _wait_for(self, nbytes: int, asked_at_s: float, ends_at_s: float) -> None:
         while True:
             now_s = self._clock.monotonic_s()
             begin_s = max(now_s, self._sent_until_s)

@@ -352,7 +352,8 @@ class SourceRun:
         who = self.session.identity
         log.info("session %s epoch %d move %s: %s", who.session, who.epoch, self.order.move, step.note)
         self._told = Progress(
-            self.order.move, step.round, step.bytes_moved, step.dirty_bytes, step.frozen, step.note
+            self.order.move, step.round, step.bytes_moved, step.dirty_bytes, step.frozen, step.note,
+            None if self._allowance is None else self._allowance.bytes_per_s,
         )  # fmt: skip
         self._tell(self._told)
 

@@ -89,6 +89,22 @@ async def test_idle_is_the_time_in_which_all_that_was_posted_was_through_and_not
     assert allowance.idle_s == 5.0
 
 
+async def test_the_rate_is_of_the_time_in_which_something_was_sent(clock):
+    class Slow(Wire):
+        async def post(self, extents, deadline_s):
+            clock.advance(2.0)
+            return await super().post(extents, deadline_s)
+
+    allowance, wire = Allowance(clock), Slow(clock)
+    assert allowance.bytes_per_s is None
+    posting = asyncio.create_task(allowance.post(wire, extents(400), 60.0))
+    await settle()
+    clock.advance(30.0)
+    allowance.grant(RATE, 1.0)
+    assert await posting == 400
+    assert allowance.bytes_per_s == 200.0
+
+
 async def test_a_grant_ends_by_itself(clock):
     allowance, wire = Allowance(clock), Wire(clock)
     allowance.grant(RATE, 1.0)
