@@ -63,11 +63,16 @@ class Track:
         at = bisect_right(starts, begin) - 1
         if not begin < end or at < 0 or ends[at] < end:
             raise Internal(f"the span from {begin} to {end} is not taken")
-        first, last = starts[at], ends[at]
-        left = [(first, begin)] if first < begin else []
-        left += [(end, last)] if end < last else []
-        starts[at : at + 1] = [span[0] for span in left]
-        ends[at : at + 1] = [span[1] for span in left]
+        stays_before, stays_after = starts[at] < begin, end < ends[at]
+        if stays_before and stays_after:
+            starts.insert(at + 1, end)
+            ends.insert(at, begin)
+        elif stays_before:
+            ends[at] = begin
+        elif stays_after:
+            starts[at] = end
+        else:
+            del starts[at], ends[at]
 
     def forget(self, before: int) -> None:
         """Drops what ended by `before`."""

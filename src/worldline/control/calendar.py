@@ -94,7 +94,7 @@ class Calendar:
     def holds_memory(self, move: MoveId) -> None:
         """The target has reserved the move's arena: from its next report on, its own free memory counts it."""
         booking = self.booking(move)
-        self._host(booking.ask.target).memory_booked_bytes -= booking.memory_bytes
+        booking.target.memory_booked_bytes -= booking.memory_bytes
         booking.memory_bytes = 0
 
     # ---- decisions
@@ -118,7 +118,7 @@ class Calendar:
         if ask.memory_bytes + target.memory_booked_bytes > target.ports.memory_free_bytes:
             return Refused(Bottleneck.MEMORY, self._memory_at_us(ask))
         slots = _fit(source, target, cost, now_us, cost.wire_us)
-        booking = Booking(ask, cost)
+        booking = Booking(ask, cost, source, target)
         if slots.finish_us <= ask.deadline_us:
             _place(source, target, booking, slots)
         elif not self._make_room(booking, now_us):
@@ -149,7 +149,7 @@ class Calendar:
         Raises `BadValue` for a move without a booking.
         """
         booking = self.booking(move)
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         asked = booking.ask
         _clear(source, target, booking, now_us)
         booking.ask = asked._replace(wire_bytes=wire_bytes, deadline_us=min(by_us, asked.deadline_us))
@@ -169,7 +169,7 @@ class Calendar:
         Raises `BadValue` for a move without a booking.
         """
         booking = self.booking(move)
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         since = next((max(begin, now_us) for begin, end in booking.slots.spans if end > now_us), None)
         _clear(source, target, booking, now_us)
         target.memory_booked_bytes -= booking.memory_bytes
@@ -187,7 +187,7 @@ class Calendar:
         Raises `BadValue` for a move without a booking.
         """
         booking = self.booking(move)
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         begin = max(now_us, min(booking.granted_us, booking.slots.spans[-1][1]))
         _clear(source, target, booking, begin)
         ask = booking.ask._replace(wire_bytes=wire_bytes)
@@ -219,7 +219,7 @@ class Calendar:
 
     def _make_room(self, booking: Booking, now_us: int) -> bool:
         """Places the move before others with later deadlines, if all can be kept; else everything is as it was."""
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         deadline = booking.ask.deadline_us
         standing = source.egress.in_the_way(now_us, deadline, ELSEWHERE_MAX)
         standing += target.ingress.in_the_way(now_us, deadline, ELSEWHERE_MAX)
@@ -270,12 +270,12 @@ class Calendar:
         slots = booking.slots
         if slots.spans[-1][1] <= begin or (slots.lane is not None and slots.lane[0] < begin):
             return 0  # all is sent, or is being verified
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         return _clear(source, target, booking, begin)
 
     def _fit_again(self, booking: Booking, now_us: int, work: int) -> bool:
         """Places what was lifted. False: it is placed, and late."""
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         kept, begin = booking.slots.spans, max(now_us, booking.granted_us)
         slots = _fit(source, target, booking.cost, begin, work, since=kept[0][0] if kept else None)
         _place(source, target, booking, slots)
@@ -284,7 +284,7 @@ class Calendar:
     def _put_back(self, booking: Booking, before: Slots, now_us: int) -> None:
         """What was lifted at `now_us` goes back to where it was."""
         begin = max(now_us, booking.granted_us)
-        source, target = self._host(booking.ask.source), self._host(booking.ask.target)
+        source, target = booking.source, booking.target
         for span in before.spans:
             for port in (source.egress, target.ingress):
                 if span[0] >= begin:
@@ -297,7 +297,7 @@ class Calendar:
 
     def _refuse(self, booking: Booking, slots: Slots, now_us: int) -> Refused:
         ask, cost = booking.ask, booking.cost
-        source, target = self._host(ask.source), self._host(ask.target)
+        source, target = booking.source, booking.target
         why = _bottleneck(source, target, booking, slots, now_us)
         within_us = ask.deadline_us - now_us
         at_us = slots.finish_us - within_us

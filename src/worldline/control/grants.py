@@ -171,11 +171,13 @@ class Slots(NamedTuple):
 class Booking:
     """An accepted move and its slots."""
 
-    __slots__ = ("ask", "cost", "granted_us", "memory_bytes", "overran", "slots")
+    __slots__ = ("ask", "cost", "granted_us", "memory_bytes", "overran", "slots", "source", "target")
 
-    def __init__(self, ask: Ask, cost: Cost) -> None:
+    def __init__(self, ask: Ask, cost: Cost, source: HostBook, target: HostBook) -> None:
         self.ask = ask
         self.cost = cost
+        self.source = source
+        self.target = target
         self.slots = Slots([], None, 0)
         self.memory_bytes = ask.memory_bytes
         """Still to be reserved at the target."""
