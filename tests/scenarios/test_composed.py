@@ -16,7 +16,7 @@ def found(tmp_path_factory):
     except (Unsupported, MissingExtra) as error:
         pytest.skip(error.sentence)
     folder = tmp_path_factory.mktemp("composed")
-    words = "--moves 2 --seconds 90 --sessions 3 --hosts-each 2 --state 66MB --period-ms 500 --slack 10"
+    words = "--moves 2 --seconds 90 --sessions 3 --hosts-each 2 --state 66MB --rate 400Mbit --period-ms 500 --slack 10"
     assert main(["experiment", "composed", *words.split(), "--out", str(folder)]) == 0
     return json.loads((folder / "data.json").read_text())["results"]["composed"], folder
 

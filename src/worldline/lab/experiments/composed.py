@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -26,6 +27,7 @@ from worldline.lab.experiments.composed_found import Composed, found
 from worldline.lab.experiments.composed_operators import SMALL_WORLD, WORLD, Giving, Layout, Requests
 from worldline.lab.experiments.composed_report import report, text
 from worldline.lab.experiments.frame import Experiment, Trial
+from worldline.lab.experiments.pace import PORT_BYTES_PER_S, port_rate, work_bytes_per_s
 from worldline.lab.experiments.players import AWAY_MEDIAN_S, Habit, Player, bursts
 from worldline.lab.experiments.unmoved import Played, Verdict, compare
 from worldline.lab.fabric import Fabric
@@ -38,8 +40,10 @@ from worldline.service.client import Client
 from worldline.units import parse_rate
 
 IDLE_S, CONSOLIDATE_EVERY_S = 6.0, 8.0
-EVENING_S = 60.0
-"""At most so long is waited for a host to be given back, once the moves are done."""
+BLOCK_MS = 2000.0
+"""On ports of `PORT_BYTES_PER_S`."""
+NIGHT_S, HOSTS_AT_NIGHT = 60.0, 2
+NIGHT = Habit(plays_s=8.0, thinks_s=0.5, away_median_s=15.0)
 AWAY_SHORTENED = 10.0
 """A player's time away, of the proxy's over that here."""
 ARRIVAL_GAP_S = 2.0
@@ -56,8 +60,8 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     sessions: int = 12,
     hosts_each: int = 3,
     state: str = "70MB",
-    rate: str = "400Mbit",
-    period_ms: float = 1500.0,
+    rate: str = "auto",
+    period_ms: float = 0.0,
     slack: float = 1.0,
     seed: int = 1,
 ) -> Composed:
@@ -81,9 +85,9 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     state: str
         Of a session of the load world.
     rate: str
-        Of every host's port.
+        Of every host's port; auto: what the machine can play now, 300 Mbit at most (`pace`).
     period_ms: float
-        Of a block.
+        Of a block; 0: 2 s at 300 Mbit, stretched as all times are.
     slack: float
         From 1: by how much the contract is wider, on a machine that does other things too.
     seed: int
@@ -91,7 +95,11 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     """
     if not (moves >= 0 and 2 <= hosts_each <= 8 and 1 <= sessions <= 64 and 5 <= seconds <= 3600 and slack >= 1):
         raise BadValue("a composed run has 2 to 8 hosts a provider, 1 to 64 sessions, and 5 to 3600 seconds")
-    layout = Layout(moves, seconds, sessions, hosts_each, state, parse_rate(rate), period_ms, slack, seed)
+    clock = SystemClock()
+    port = port_rate(work_bytes_per_s(clock)) if rate == "auto" else parse_rate(rate)
+    block_ms = period_ms or BLOCK_MS * PORT_BYTES_PER_S / port
+    layout = Layout(moves, seconds, sessions, hosts_each, state, port, block_ms, slack, seed)
+    trial.say(f"ports of {port * 8 / 1e6:.0f} Mbit/s: time dilation {layout.dilation:.0f}")
     run_dir = trial.folder / "run"
     with ExitStack() as stack:
         fabric = stack.enter_context(Fabric(list(layout.provider), layout.link_bytes_per_s))
@@ -106,7 +114,7 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
         )
         fleet = stack.enter_context(Fleet.start(plan))
         trial.say(f"{len(plan.hosts)} hosts are up")
-        scene = _Scene(layout, fleet, fabric, run_dir, trial)
+        scene = _Scene(layout, fleet, fabric, run_dir, trial, clock)
         stack.callback(scene.end)
         return scene.run()
 
@@ -114,13 +122,13 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
 class _Scene:
     """One run: who plays, what was asked, what was refused."""
 
-    def __init__(self, layout: Layout, fleet: Fleet, fabric: Fabric, run_dir: Path, trial: Trial) -> None:
+    def __init__(self, layout: Layout, fleet: Fleet, fabric: Fabric, run_dir: Path, trial: Trial, clock: Clock) -> None:
         self._layout = layout
         self._fleet = fleet
         self._fabric = fabric
         self._run_dir = run_dir
         self._trial = trial
-        self._clock: Clock = SystemClock()
+        self._clock = clock
         self._chance = Random(layout.seed)
         self._players: dict[str, Player] = {}
         self._small: set[str] = set()
@@ -136,10 +144,10 @@ class _Scene:
                 self._arrive(client, next(arrivals))
             began_s = self._clock.monotonic_s()
             self._giving.start()
-            client.operate(
-                "consolidate", idle_s=IDLE_S, hosts_min=layout.hosts_min, warm_slots=1, every_s=CONSOLIDATE_EVERY_S
-            )
+            self._consolidate(client, layout.hosts_min)
             self._play(client, arrivals, began_s)
+            self._night(client)
+            ended_at_s = self._clock.wall_s()
             seconds = self._clock.monotonic_s() - began_s
             self.end()
             ports = [self._fabric.counters(host) for host in layout.provider]
@@ -149,13 +157,15 @@ class _Scene:
         self._fleet.close()
         moves = asyncio.run(_journal(self._run_dir / RECORD))
         away_s = sum(player.away_s for player in self._players.values())
-        side = self._requests.side(
+        side = replace(
+            self._requests.side(),
             hosts_emptied=len(self._giving.emptied),
             host_s_given_back=self._giving.given_back_s,
             seconds=seconds,
             away_share=min(1.0, away_s / (seconds * len(self._players))),
             port_bytes=sum(port.sent_bytes for port in ports),
             dropped_packets=sum(port.dropped_packets for port in ports),
+            ended_at_s=ended_at_s,
         )
         played = {name: player.seen for name, player in self._players.items()}
         own = [move for move in moves if move.session in played]
@@ -207,12 +217,11 @@ class _Scene:
     # ---- play
 
     def _play(self, client: Client, arrivals: Iterator[str], began_s: float) -> None:
-        """Until so many moves count, and a host was given back; or until the time is over."""
+        """Until so many moves count, or the time is over."""
         layout, come = self._layout, bursts(Random(self._chance.random()), ARRIVAL_GAP_S)
         gap_s, size = next(come)
         next_at_s = self._clock.monotonic_s() + gap_s
         said = 0
-        evening_s: float | None = None
         self._requests.start()
         while (now_s := self._clock.monotonic_s()) < began_s + layout.seconds:
             self._trial.telemetry.check()
@@ -222,24 +231,40 @@ class _Scene:
                 gap_s, size = next(come)
                 next_at_s = now_s + gap_s
             if self._requests.counted >= layout.moves:
-                if evening_s is None:
-                    evening_s = now_s
-                    self._requests.close()
-                if self._giving.emptied or now_s > evening_s + EVENING_S:
-                    return
+                return
             if self._requests.counted >= said + 8:
                 said = self._requests.counted
                 self._trial.say(f"{said} moves count, {len(self._giving.emptied)} hosts were emptied")
+            self._requests.wait(LOOK_S)
+
+    def _consolidate(self, client: Client, hosts_min: int) -> None:
+        """From now on, in the place of what went on before."""
+        self._cancel_operations(client)
+        client.operate("consolidate", idle_s=IDLE_S, hosts_min=hosts_min, warm_slots=1, every_s=CONSOLIDATE_EVERY_S)
+
+    def _cancel_operations(self, client: Client) -> None:
+        for operation in client.operations():
+            client.cancel(operation.id)
+        while any(operation.outcome is None for operation in client.operations()):
+            self._requests.wait(LOOK_S)
+
+    def _night(self, client: Client) -> None:
+        """Nobody asks for moves, and players go away and come back one after another: who sleeps is woken."""
+        self._requests.close()
+        self._trial.say(f"{self._requests.counted} moves count, {len(self._giving.emptied)} hosts were emptied; night")
+        self._consolidate(client, HOSTS_AT_NIGHT)
+        for player in tuple(self._players.values()):
+            player.go(NIGHT)
+        ends_at_s = self._clock.monotonic_s() + NIGHT_S
+        while self._clock.monotonic_s() < ends_at_s:
+            self._trial.telemetry.check()
             self._requests.wait(LOOK_S)
 
     # ---- after
 
     def _compare(self, client: Client) -> dict[str, Verdict]:
         """Parks every session and plays it anew, on hosts that have nothing else to do."""
-        for operation in client.operations():
-            client.cancel(operation.id)
-        while any(operation.outcome is None for operation in client.operations()):
-            self._requests.wait(LOOK_S)
+        self._cancel_operations(client)
         played: list[Played] = []
         for host in self._layout.provider:
             client.uncordon(host)

@@ -68,7 +68,13 @@ class Composed:
     unfinished: dict[str, int]
     """Moves that were admitted and then refused, by code."""
     parks: int
-    resumes: int
+    """Sessions that were put to sleep while their players were away."""
+    wakes: int
+    """Sleeping sessions whose players acted again, and which played on."""
+    wakes_in_time: int
+    """Within H, the contract's pause bound."""
+    wake_s_median: float | None
+    wake_s_max: float | None
     sessions: int
     blocks: int
     differences: list[str]
@@ -130,16 +136,18 @@ class Side:
     wanted: int
     state_bytes_min: int
     refusals: Sequence[Refusal]
-    hosts_emptied: int
-    host_s_given_back: float
-    seconds: float
-    away_share: float
-    port_bytes: int
-    dropped_packets: int
     link_bytes_per_s: float
     dilation: float
     stretch: float
     block_ms: float
+    hosts_emptied: int = 0
+    host_s_given_back: float = 0.0
+    seconds: float = 0.0
+    away_share: float = 0.0
+    port_bytes: int = 0
+    dropped_packets: int = 0
+    ended_at_s: float = 0.0
+    """Wall time: the players' last action was before."""
 
 
 def blocks_during(seen: Sequence[Seen], move: Move) -> int:
@@ -182,6 +190,8 @@ def found(
     refusals = Counter(each.code for each in side.refusals if not each.was_admitted(carried))
     broken = sum(count for code, count in unfinished.items() if code in _PROMISED)
     pauses, durations = [each.pause_ms for each in listed], [each.duration_s for each in listed]
+    at_play = [move for move in moves if move.outcome == "done" and move.started_at_s < side.ended_at_s]
+    wakes_s = [_took_s(move) for move in at_play if move.mode is Mode.RESUME]
     moved_bytes = sum(each.bytes_moved for each in listed)
     hosts = len(side.provider)
     real = judge(
@@ -206,8 +216,11 @@ def found(
         identical_all=sum(each.identical for each in listed),
         refusals=dict(refusals),
         unfinished=dict(unfinished),
-        parks=sum(1 for move in moves if move.mode is Mode.PARK and move.outcome == "done"),
-        resumes=sum(1 for move in moves if move.mode is Mode.RESUME and move.outcome == "done"),
+        parks=sum(1 for move in at_play if move.mode is Mode.PARK),
+        wakes=len(wakes_s),
+        wakes_in_time=sum(wake_s <= side.contract.pause_bound_s for wake_s in wakes_s),
+        wake_s_median=median(wakes_s) if wakes_s else None,
+        wake_s_max=max(wakes_s, default=None),
         sessions=len(seen),
         blocks=sum(len(each) for each in seen.values()),
         differences=[text for verdict in verdicts.values() for text in verdict.differences],
@@ -260,6 +273,11 @@ def _counted(move: Move, seen: Sequence[Seen], verdict: Verdict, side: Side, ori
         move.id not in verdict.differing,
         late,
     )
+
+
+def _took_s(move: Move) -> float:
+    assert move.ended_at_s is not None, "a move that is done has ended"
+    return move.ended_at_s - move.started_at_s
 
 
 def _p95(values: Sequence[float]) -> float | None:

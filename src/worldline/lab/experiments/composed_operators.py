@@ -28,7 +28,7 @@ PAUSE_BOUND_S, DEADLINE_S = 0.4, 3.0
 """Of a session of 1.67 GB on a link of 12.5 GB/s; here both stretch as the time does that a state takes to cross."""
 HASTY_S = 1.0
 """Both times of one session's contract: nothing here is fast enough for it, and each of its moves is to be refused."""
-REQUEST_GAP_S = 0.7
+REQUEST_GAP_S = 0.35
 """Between two requests, on average; they come in bursts."""
 SMALL_EVERY = 8
 SAMPLE_S = 0.5
@@ -57,6 +57,11 @@ class Layout:
         """How many times as long a state takes here to cross as the paper's does on its link."""
         here_s = parse_bytes(self.state) / self.link_bytes_per_s
         return here_s / (REAL_STATE_BYTES / REAL_LINK_BYTES_PER_S)
+
+    @property
+    def dilation(self) -> float:
+        """How many times as long everything takes as on the paper's link, bytes being equal."""
+        return Dilation(REAL_LINK_BYTES_PER_S, self.link_bytes_per_s).factor
 
     @property
     def contract(self) -> Contract:
@@ -178,33 +183,19 @@ class Requests:
         takes = [host for host in client.hosts() if host.alive and host.cordon is None and host.facts is not None]
         return [host.id for host in sorted(takes, key=_used)]
 
-    def side(
-        self,
-        *,
-        hosts_emptied: int = 0,
-        host_s_given_back: float = 0.0,
-        seconds: float = 0.0,
-        away_share: float = 0.0,
-        port_bytes: int = 0,
-        dropped_packets: int = 0,
-    ) -> Side:
+    def side(self) -> Side:
+        """With nothing counted beside the moves yet."""
         layout = self._layout
         return Side(
-            layout.provider,
-            layout.contract,
-            layout.moves,
-            STATE_BYTES_MIN,
-            tuple(self._refusals),
-            hosts_emptied,
-            host_s_given_back,
-            seconds,
-            away_share,
-            port_bytes,
-            dropped_packets,
-            layout.link_bytes_per_s,
-            Dilation(REAL_LINK_BYTES_PER_S, layout.link_bytes_per_s).factor,
-            layout.stretch,
-            layout.period_ms,
+            provider=layout.provider,
+            contract=layout.contract,
+            wanted=layout.moves,
+            state_bytes_min=STATE_BYTES_MIN,
+            refusals=tuple(self._refusals),
+            link_bytes_per_s=layout.link_bytes_per_s,
+            dilation=layout.dilation,
+            stretch=layout.stretch,
+            block_ms=layout.period_ms,
         )
 
 

@@ -30,18 +30,24 @@ def text(results: Composed) -> str:
     given = f"{results.host_s_given_back:.0f} of {results.host_s:.0f} host seconds given back"
     dilated = f"links of {results.link_bytes_per_s / 1e6:.0f} MB/s stand for 12.5 GB/s"
     counting = f"{results.moves} moves across providers of sessions that generated meanwhile"
+    within = f"within {results.pause_bound_s:.1f} s; the slowest took {_seconds(results.wake_s_max)}"
     lines = [
         f"{counting}, {results.identical} identical",
         f"{results.moves_all} moves in all, {results.identical_all} identical",
         f"refused {results.refused} {results.refusals or ''}, late {results.late}, lost {results.lost}",
         f"admitted and not done: {results.unfinished or 'none'}",
-        f"hosts emptied {results.hosts_emptied}, {given}; {results.parks} parks, {results.resumes} resumes",
+        f"hosts emptied {results.hosts_emptied}, {given}",
+        f"put to sleep {results.parks}, woken {results.wakes}, {results.wakes_in_time} of them {within}",
         f"pause median {median_ms}, bound {results.pause_bound_s * 1e3:.0f} ms",
         f"{results.blocks} blocks of {results.sessions} sessions in {results.seconds:.0f} s",
         f"time dilation {results.dilation:.0f}: {dilated}; {results.stretch:.1f} against a session of 1.67 GB there",
         *results.differences,
     ]
     return "\n".join(lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "no time" if value is None else f"{value:.2f} s"
 
 
 def report(results: Composed) -> Report:
@@ -90,8 +96,11 @@ def _found() -> Section:
                     line("refused at arrival", "refused"),
                     line("hosts emptied", "hosts_emptied"),
                     line("host time given back", "given_back_share", "reclaim_projected", "", ".0%"),
-                    line("parks", "parks"),
-                    line("resumes", "resumes"),
+                    line("put to sleep", "parks"),
+                    line("woken by their players", "wakes"),
+                    line("of them within H", "wakes_in_time"),
+                    line("a wake-up, median", "wake_s_median", None, "s", ".2f"),
+                    line("a wake-up, longest", "wake_s_max", None, "s", ".2f"),
                     line("pause, median", "pause_ms_median", "pause_ms_projected", "ms", ".1f"),
                     line("pause, 95 %", "pause_ms_p95", None, "ms", ".1f"),
                     line("a move, median", "duration_s_median", "duration_s_projected", "s", ".3f"),

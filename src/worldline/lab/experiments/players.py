@@ -74,6 +74,8 @@ class Player:
     """In a phase of play, which goes on after the next block."""
     away_s: float = 0.0
     _stop: Event = field(default_factory=Event)
+    _going: Event = field(default_factory=Event)
+    """Away after the next block."""
     _changed: Condition = field(default_factory=Condition)
     _thread: Thread | None = None
 
@@ -84,6 +86,11 @@ class Player:
     def stop(self) -> None:
         """It acts no more; what it has asked for it still waits for."""
         self._stop.set()
+
+    def go(self, habit: Habit) -> None:
+        """It goes away after its next block, if it is not away, and has this habit from then on."""
+        self.habit = habit
+        self._going.set()
 
     def join(self) -> None:
         if self._thread is not None:
@@ -108,11 +115,12 @@ class Player:
     def _phase(self, handle: SessionHandle) -> None:
         ends_at_s = self.clock.monotonic_s() + self.chance.expovariate(1.0) * self.habit.plays_s
         self.playing = True
-        while not self._stop.is_set() and self.clock.monotonic_s() < ends_at_s:
+        while not (self._stop.is_set() or self._going.is_set()) and self.clock.monotonic_s() < ends_at_s:
             self._act(handle, self.chance.randrange(self.actions))
             if self.chance.random() < 1 / THINKS_EVERY:
                 self._stop.wait(self.chance.expovariate(1.0) * self.habit.thinks_s)
         self.playing = False
+        self._going.clear()
         began_s = self.clock.monotonic_s()
         self._stop.wait(self.habit.away_s(self.chance))
         self.away_s += self.clock.monotonic_s() - began_s
