@@ -220,7 +220,7 @@ async def test_a_host_that_does_not_answer_keeps_no_other_from_being_emptied(hal
 async def test_a_host_whose_memory_is_all_slots_takes_a_session_into_one(hall):
     row = await hall.open(host="a", width=1 << 16)
     warm = await hall.ask(PrewarmRequest("b", TINY, {"width": 1 << 16}, 3), Prewarmed)
-    await hall.until(lambda hosts: any(h.facts and h.facts.slot_bytes == [warm.arena_bytes] for h in hosts))
+    await hall.until(lambda hosts: any(h.facts and h.facts.slot_bytes == 3 * [warm.arena_bytes] for h in hosts))
     (facts,) = [host.facts for host in await hall.ask(wire.ListHosts(), list[Host]) if host.id == "b"]
     assert facts.memory_bytes - facts.memory_used_bytes < warm.arena_bytes // 2
     assert (await hall.move(row.id, "b")).outcome == "done"
