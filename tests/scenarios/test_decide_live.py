@@ -7,6 +7,9 @@ import json
 import pytest
 
 from worldline.cli import main
+from worldline.schema.contract import Contract
+
+PATIENT = Contract(pause_bound_s=30.0, completion_deadline_s=30.0)
 
 
 def decided(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, dict]:
@@ -34,3 +37,23 @@ def test_a_target_that_makes_no_sense_is_refused(fleet, client, capsys):
     for target, name in (("a", "ALREADY_THERE"), ("zz", "UNKNOWN_HOST")):
         _, answer = decided(capsys, "--session", session.id, "--target", target, "--url", fleet.url)
         assert answer["error"]["code"] == name
+
+
+def test_a_target_that_takes_no_sessions_is_refused(fleet, client, capsys):
+    session = client.open("load", host="a", options={"bytes": "4MB"})
+    about = ("--session", session.id, "--target", "b", "--bandwidth", "1GB/s", "--url", fleet.url)
+    client.cordon("b")
+    try:
+        assert decided(capsys, *about)[1]["error"]["code"] == "HOST_CORDONED"
+    finally:
+        client.uncordon("b")
+
+
+def test_memory_that_was_handed_over_measures_no_bandwidth(fleet, client, capsys):
+    session = client.open("load", host="a", options={"bytes": "4MB"}, contract=PATIENT)
+    session.move("b", transport="shm")
+    about = ("--session", session.id, "--target", "a", "--url", fleet.url)
+    code, answer = decided(capsys, *about)
+    assert (code, answer["error"]["code"]) == (2, "BAD_VALUE")
+    code, answer = decided(capsys, *about, "--bandwidth", "1GB/s")
+    assert (code, "assumed" in answer["facts"]["dirty"]) == (0, True)

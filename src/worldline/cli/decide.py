@@ -144,6 +144,8 @@ def decide(
     situation = _situation(what, way, found)
     plan = plan_ways(situation)
     assumed = {} if what.moved_share is not None else {"moved share": f"{ROLLING_SHARE}, assumed: a rolling cache's"}
+    if what.dirty is None and found.dirty_bytes_per_s is None:
+        assumed["dirty"] = "0 B/s, assumed: nobody measured how fast it is rewritten"
     given = {"contract": _bounds(what), "state": what.state, "dirty": what.dirty, "bandwidth": way.bandwidth}
     told = {fact: where for fact, where in found.told.items() if given.get(fact) is None}
     answer = _answer(plan, situation, told | assumed)

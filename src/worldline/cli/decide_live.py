@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from worldline.cli.output import Shared
-from worldline.errors import AlreadyThere, HostGone, UnknownHost
+from worldline.errors import AlreadyThere, HostCordoned, HostGone, UnknownHost
 from worldline.lab.anchors import Anchor
 from worldline.runtime.messages import Host
 from worldline.schema.contract import Contract
@@ -36,7 +36,7 @@ class Live:
 
 
 def live(shared: Shared, session: str, target: str | None) -> Live:
-    """Asks the fleet. Raises `UnknownSession`, `UnknownHost`, `AlreadyThere`, `HostGone`."""
+    """Asks the fleet. Raises `UnknownSession`, `UnknownHost`, `AlreadyThere`, `HostGone`, `HostCordoned`."""
     with shared.client() as client:
         row = client.describe(session)
         hosts = {host.id: host for host in client.hosts()}
@@ -77,6 +77,8 @@ def _free_bytes(hosts: Mapping[str, Host], target: str, owner: str | None) -> in
     facts = hosts[target].facts
     if facts is None or not hosts[target].alive:
         raise HostGone(f"host {target} is gone", host=target)
+    if hosts[target].cordon is not None:
+        raise HostCordoned(f"host {target} is cordoned and takes no sessions; uncordon it first", host=target)
     return facts.memory_bytes - facts.memory_used_bytes
 
 
