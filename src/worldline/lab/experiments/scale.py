@@ -153,7 +153,10 @@ def measure(trial: Trial, *, hosts: int = 10_000, sessions: int = 1_000_000, dec
         Of the whole fleet; each of the slices beside it gets a hundredth.
     """
     if hosts < 2 or not 10 * hosts <= sessions <= 10_000_000 or not 100 <= decisions <= 100_000_000:
-        raise BadValue("a fleet has 2 hosts, 10 sessions a host to 10 million in all, and 100 decisions to 100 million")
+        raise BadValue(
+            f"a fleet has 2 hosts or more, 10 sessions a host ({10 * hosts:,} here) to 10 million in all, and 100 "
+            f"decisions to 100 million; asked for are --hosts {hosts} --sessions {sessions} --decisions {decisions}"
+        )
     clock, few = SystemClock(), max(100, decisions // 100)
     by_sessions = [_cost(trial, clock, hosts, max(1, sessions * each // BY_SESSIONS[-1]), few) for each in BY_SESSIONS]
     by_hosts = [_cost(trial, clock, max(2, hosts * each // BY_HOSTS[-1]), each * 100, few) for each in BY_HOSTS]
