@@ -22,6 +22,12 @@ from worldline.worlds.options import options_of
 POLL_S = 0.2
 REFUSED = 5
 """Exit code where something was refused or left, as of every refusal."""
+NOTHING_TO_DO = {
+    Kind.DRAIN: "nothing to move from there",
+    Kind.EVACUATE: "nothing to move from there",
+    Kind.REBALANCE: "nothing to move: no move would narrow a difference of more than a tenth of a host's memory",
+    Kind.CONSOLIDATE: "nothing to move: no host can be emptied whole",
+}
 Flag = Annotated[bool, Parameter(negative="")]
 
 
@@ -301,8 +307,10 @@ def operation_text(operation: Operation) -> str:
     lines = [f"operation {operation.id}: {request.kind}{where}, {state}"]
     if operation.steps:
         lines.append(table(("session", "deed", "from", "to", "memory", "state", ""), map(_step_row, operation.steps)))
+    elif operation.outcome is None and operation.passes == 0:
+        lines.append("its plan is being made")
     else:
-        lines.append("nothing to move")
+        lines.append(NOTHING_TO_DO[request.kind])
     lines += [f"left: {left.session or 'host ' + left.host}: {left.why}" for left in operation.left]
     if operation.emptied:
         verb = "would empty" if operation.outcome == "planned" else "emptied"

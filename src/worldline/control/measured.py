@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -19,24 +18,23 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Least(Generic[Key]):
-    """The least of the last `WINDOW` values of each key, none of them older than `kept_s`."""
+    """The least of the last `WINDOW` values of each key."""
 
-    def __init__(self, kept_s: float = math.inf) -> None:
-        self._kept_s = kept_s
-        self._values: dict[Key, deque[tuple[float, float]]] = {}
+    def __init__(self) -> None:
+        self._values: dict[Key, deque[float]] = {}
 
-    def add(self, key: Key, value: float, now_s: float = 0.0) -> None:
+    def add(self, key: Key, value: float) -> None:
         values = self._values.get(key)
         if values is None:
             if len(self._values) >= KEYS_MAX:
                 del self._values[next(iter(self._values))]
             values = self._values[key] = deque(maxlen=WINDOW)
-        values.append((positive(value, "a measured value"), now_s))
+        values.append(positive(value, "a measured value"))
 
-    def of(self, key: Key, now_s: float = 0.0) -> float | None:
-        """None: not measured, or too long ago."""
-        young = [value for value, at_s in self._values.get(key, ()) if now_s - at_s <= self._kept_s]
-        return min(young, default=None)
+    def of(self, key: Key) -> float | None:
+        """None: never measured."""
+        values = self._values.get(key)
+        return min(values) if values else None
 
 
 def line_rate(measured_bytes_per_s: float, granted_bytes_per_s: float, line_bytes_per_s: float) -> float:

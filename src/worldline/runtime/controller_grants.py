@@ -16,18 +16,17 @@ from typing import assert_never
 
 from worldline.clock import Clock
 from worldline.control.calendar import Calendar
-from worldline.control.grants import Ask, Bottleneck, Grant, Policy, Ports, Refused, Spent, Wait, cost_of
+from worldline.control.grants import Ask, Bottleneck, Grant, Policy, Ports, Refused, Spent, Wait
 from worldline.control.measured import Least, line_rate
 from worldline.control.order import Order, Side
-from worldline.errors import BandwidthShort, DeadlineMissed, Fact, IncastRefused, LaneFull, NoCapacity
+from worldline.errors import DeadlineMissed, Fact, IncastRefused, LaneFull, NoCapacity
 from worldline.errors import Refused as Refusal
 from worldline.runtime import messages as wire
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_hosts import HostLink
 from worldline.runtime.messages import Move, Progress
-from worldline.schema.ids import HostId, MoveId
+from worldline.schema.ids import MoveId
 from worldline.schema.receipt import Mode
-from worldline.units import format_bytes, format_seconds
 
 CHUNK_MIN_BYTES = 4 * 1024 * 1024
 CHUNK_S = 0.05
@@ -37,8 +36,6 @@ PRECOPY_SENDS = 1.25
 LOOK_S = 0.05
 """Between two looks at a booking that lies ahead: others' ends bring it forward."""
 LEAST_S = 0.001
-RATES_KEPT_S = 60.0
-"""A port that was slow is believed to be for so long: who is refused for it measures nothing new."""
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +65,7 @@ class Grants:
         chunk = round(max(CHUNK_MIN_BYTES, CHUNK_S * (port_bytes_per_s or 0.0)))
         self.calendar = Calendar(Policy(chunk_bytes=chunk))
         self._under_way: dict[str, _Granted] = {}
-        self._egress, self._ingress = Least[str](RATES_KEPT_S), Least[str](RATES_KEPT_S)
-        self._frozen = Least[str]()
-        """Of each session: one over the bytes that were rewritten at a cut of its moves; the least of that is the most
-        that is sent while it is frozen.
-        """
+        self._egress, self._ingress = Least[str](), Least[str]()
         self._sends = Least[str]()
         """Of each session: its state over what its moves sent; the least of that is the most they send."""
 
@@ -93,8 +86,7 @@ class Grants:
         earlier controller had begun it, so its target has its memory, and its time runs since then.
 
         Raises `DeadlineMissed`, `IncastRefused`, `LaneFull`, `NoCapacity`, each with what is short and the time at
-        which it would be accepted; `BandwidthShort` where its pause would be too long at measured rates; and what
-        stands against asking the target.
+        which it would be accepted; what stands against asking the target, too.
         """
         if not self.books(order.hands_over):
             yield
@@ -116,8 +108,6 @@ class Grants:
         granted = self._under_way.get(notice.move)
         if granted is not None:
             granted.sent_bytes, granted.sent_bytes_per_s = notice.bytes_moved, notice.sent_bytes_per_s
-            if notice.round > 1 and notice.dirty_bytes:
-                self._frozen.add(granted.order.session, 1 / notice.dirty_bytes)
             if notice.frozen and not granted.frozen and notice.dirty_bytes:
                 granted.frozen = True
                 now_us = self._now_us()
@@ -128,18 +118,19 @@ class Grants:
                 granted.begun.set()
 
     def learn(self, move: Move) -> None:
-        """What a move that is over has measured, well or not. To be called within its `booked`."""
+        """What a move that is done has measured. To be called within its `booked`."""
         granted = self._under_way.get(move.id)
-        if granted is None or not granted.whole:
+        receipt = move.receipt
+        if granted is None or not granted.whole or receipt is None or receipt.bytes_moved == 0:
             return
-        if move.receipt is not None and move.receipt.bytes_moved:
-            self._sends.add(move.session, move.receipt.state_bytes / move.receipt.bytes_moved)
+        line = self._port_bytes_per_s
+        assert line is not None, "only a fleet that knows its ports grants"
+        self._sends.add(move.session, receipt.state_bytes / receipt.bytes_moved)
         if granted.sent_bytes_per_s is not None:
-            order, line = granted.order, self._port_bytes_per_s
-            assert order.source is not None and order.target is not None and line is not None, "it was booked"
-            rate = line_rate(granted.sent_bytes_per_s, self.calendar.booking(order.move).cost.bytes_per_s, line)
-            self._egress.add(order.source, rate, self._clock.monotonic_s())
-            self._ingress.add(order.target, rate, self._clock.monotonic_s())
+            granted_bytes_per_s = self.calendar.booking(granted.order.move).cost.bytes_per_s
+            rate = line_rate(granted.sent_bytes_per_s, granted_bytes_per_s, line)
+            self._egress.add(receipt.source, rate)
+            self._ingress.add(receipt.target, rate)
 
     # ---- how
 
@@ -152,8 +143,6 @@ class Grants:
         source, target = ends.link(Side.SOURCE), ends.link(Side.TARGET)
         self.calendar.set_host(order.source, self._ports(source, source.free_bytes))
         self.calendar.set_host(order.target, self._ports(target, target.room_bytes(cargo.arena_bytes)))
-        if order.mode is Mode.PRECOPY and begun_at_s is None:
-            self._check_pause(order, order.source, order.target)
         share = self._sends.of(order.session)
         times = 1.0 if order.mode is Mode.FREEZE else PRECOPY_SENDS if share is None else 1 / share
         wire_bytes, now_us = max(1, round(cargo.state_bytes * times)), self._now_us()
@@ -176,32 +165,8 @@ class Grants:
         line = self._port_bytes_per_s
         assert line is not None
         lane = None if link.facts is None else link.facts.lane_bytes_per_s
-        now_s = self._clock.monotonic_s()
-        sends, receives = self._egress.of(link.id, now_s) or line, self._ingress.of(link.id, now_s) or line
+        sends, receives = self._egress.of(link.id) or line, self._ingress.of(link.id) or line
         return Ports(min(line, sends), min(line, receives), lane, max(0, free_bytes))
-
-    def _check_pause(self, order: Order, source: HostId, target: HostId) -> None:
-        """Raises `BandwidthShort` where what this session had rewritten at its moves' cuts would now take longer than
-        it may be paused.
-        """
-        known = self._frozen.of(order.session)
-        if known is None:
-            return
-        ask = Ask(order.move, source, target, max(1, round(1 / known)), 0)
-        policy, ends = self.calendar.policy, (self.calendar.ports(source), self.calendar.ports(target))
-        cost = cost_of(ask, *ends, policy)
-        pause_s = (cost.wire_us + cost.overhead_us) / 1e6
-        if pause_s > order.contract.pause_bound_s:
-            _, what = self._slowest(ask)
-            raise BandwidthShort(
-                f"{format_bytes(ask.wire_bytes)} at {format_bytes(round(cost.bytes_per_s))}/s, as measured, pause "
-                f"the session for {format_seconds(pause_s)}, and the contract allows "
-                f"{format_seconds(order.contract.pause_bound_s)}; {what} is the slowest",
-                source=source,
-                target=target,
-                predicted_pause_s=pause_s,
-                bytes_per_s=cost.bytes_per_s,
-            )
 
     def _refusal(self, refused: Refused, ask: Ask, now_us: int) -> Refusal:
         in_s = None if refused.earliest_at_us is None else (refused.earliest_at_us - now_us) / 1e6

@@ -398,7 +398,11 @@ class Operations:
 
     async def _through_image(self, step: OperationStep, why: WorldlineError) -> str:
         """A move that was refused goes by way of a verified image: exact, and slower than the contract's pause."""
-        await self._moves.park(ParkRequest(step.session), self._draw("m"))
+        try:
+            await self._moves.park(ParkRequest(step.session), self._draw("m"))
+        except WorldlineError as error:
+            sentence = f"the park: {error.sentence}; before it the move: {why.code}: {why.sentence}"
+            raise type(error)(sentence, **error.facts) from error
         try:
             await self._moves.resume(ResumeRequest(step.session, step.target), self._draw("m"))
         except WorldlineError as error:

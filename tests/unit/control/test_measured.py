@@ -20,13 +20,6 @@ def test_the_least_of_the_last_few_counts_and_what_is_older_is_forgotten():
     assert least.of("b") is None
 
 
-def test_a_value_that_is_too_old_says_nothing():
-    least = Least[str](kept_s=60.0)
-    least.add("a", 1.0, 0.0)
-    least.add("a", 2.0, 30.0)
-    assert [least.of("a", now_s) for now_s in (60.0, 61.0, 91.0)] == [1.0, 2.0, None]
-
-
 def test_a_value_that_is_none_is_refused():
     with pytest.raises(BadValue):
         Least[str]().add("a", 0.0)

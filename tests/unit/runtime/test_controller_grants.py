@@ -5,17 +5,11 @@ import asyncio
 import pytest
 
 from hall import CONTRACT, WAIT_S, Hall
-from worldline.clock import ManualClock
-from worldline.control.order import Order
-from worldline.errors import BandwidthShort, DeadlineMissed, NoCapacity
+from worldline.errors import DeadlineMissed, NoCapacity
 from worldline.runtime import messages as wire
-from worldline.runtime.controller_ends import Cargo, Ends
-from worldline.runtime.controller_grants import Grants
 from worldline.runtime.messages import Move
 from worldline.runtime.store import MemoryStore
 from worldline.schema.contract import Contract
-from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
-from worldline.schema.receipt import Mode
 
 WIDTH = 1 << 13
 ARENA_BYTES = 64 * 1024 + 320 * WIDTH
@@ -81,30 +75,3 @@ async def test_a_controller_that_begins_anew_gives_up_a_move_that_its_hosts_do_n
     assert found.outcome == "refused"
     assert (await hall.describe(row.id)).host == "b"
     assert (await hall.move(row.id, "a")).outcome == "done"
-
-
-async def test_a_pause_that_measured_rates_would_make_too_long_is_refused_at_arrival(hall):
-    """1. A session moves, and much of it is rewritten meanwhile. 2. Ports turn out to be slow. 3. It is refused, for a
-    minute at most.
-    """
-    clock = ManualClock(1000.0)
-    grants = Grants(clock, 1e8)
-    for name in ("a", "b"):
-        await hall.start_host(name)
-    await hall.start_controller(port_bytes_per_s=1e8)
-    links = [hall.controller._hosts.get(name) for name in ("a", "b")]
-    ends, cargo = Ends(*links, lambda: None), Cargo(None, False, "tcp", 10_000_000, None)
-    contract = Contract(pause_bound_s=1.0, completion_deadline_s=30.0)
-
-    def order(name):
-        return Order(MoveId(name), SessionId("s"), Mode.PRECOPY, HostId("a"), HostId("b"), Epoch(1), contract)
-
-    async with grants.booked(order("m1"), cargo, ends):
-        grants.on_progress(wire.Progress("m1", 2, 10_000_000, 5_000_000, False, "sending", 4e6))
-        grants.learn(Move("m1", "s", Mode.PRECOPY, "tcp", "a", "b", "done", "refused", None, None, [], 0.0, 1.0))
-    with pytest.raises(BandwidthShort, match="as measured"):
-        async with grants.booked(order("m2"), cargo, ends):
-            pass
-    clock.advance(61.0)
-    async with grants.booked(order("m3"), cargo, ends):
-        assert "m3" in grants.calendar
