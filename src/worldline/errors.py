@@ -23,7 +23,7 @@ wire alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 Fact: TypeAlias = str | int | float | bool | None
 
@@ -36,13 +36,25 @@ class WorldlineError(Exception):
     http_status: ClassVar[int] = 500
 
     def __init__(self, sentence: str, **facts: Fact) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.facts: Mapping[str, Fact] = facts
+        super().__init__(_carried(sentence))
+        self.sentence: str = self.args[0]
+        self.facts: Mapping[str, Fact] = {name: _carried(fact) for name, fact in facts.items()}
 
     def to_record(self) -> dict[str, object]:
         """The error as it crosses a process boundary: code, sentence, facts."""
         return {"code": self.code, "sentence": self.sentence, "facts": dict(self.facts)}
+
+
+def _carried(fact: Any) -> Any:
+    """As every message and every JSON can carry it: numbers of 64 bits and text of whole characters, else their text.
+
+    An error that can't be told takes with it the connection on which it was to be told.
+    """
+    if isinstance(fact, int) and not -(2**63) <= fact < 2**63:
+        return hex(fact)
+    if isinstance(fact, str):
+        return fact.encode(errors="backslashreplace").decode()
+    return fact
 
 
 class BadValue(WorldlineError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 
 from worldline import errors
@@ -42,3 +45,13 @@ def test_kinds_of_trouble_have_different_exit_codes() -> None:
 def test_the_tree_in_the_module_docstring_names_every_code() -> None:
     text = errors.__doc__ or ""
     assert [cls for code, cls in errors.BY_CODE.items() if code not in text and cls.__name__ not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("fact", "told"), [(2**80, hex(2**80)), (-(2**63) - 1, hex(-(2**63) - 1)), ("a\udcff", "a\\udcff")]
+)
+def test_whatever_an_error_was_made_from_every_message_can_carry_it(fact, told):
+    error = errors.BadValue(f"not {fact}", given=fact)
+    assert error.facts["given"] == told
+    msgspec.msgpack.encode(error.to_record())
+    assert json.loads(msgspec.json.encode(error.to_record()))["facts"]["given"] == told

@@ -64,8 +64,10 @@ class EngineThread:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"engine-{session}")
 
     async def do(self, work: Callable[[], T]) -> T:
-        """`work()` in the thread. A cancellation takes effect only after it has ended."""
-        future: Future[T] = self._pool.submit(work)
+        """`work()` in the thread. A cancellation takes effect only after it has ended. An engine that asks for the end
+        of the process, which is the whole host's, has failed.
+        """
+        future: Future[T] = self._pool.submit(_without_exit, work)
         waiting = asyncio.wrap_future(future)
         try:
             return await asyncio.shield(waiting)
@@ -85,6 +87,13 @@ class EngineThread:
     def join(self) -> None:
         """Ends the thread and returns when it is gone. Idempotent."""
         self._pool.shutdown(wait=True)
+
+
+def _without_exit(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except SystemExit as error:
+        raise RuntimeError(f"it asked for the process to end, with {error.code!r}") from error
 
 
 class HostedSession:

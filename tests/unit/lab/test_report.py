@@ -3,11 +3,12 @@
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from worldline.clock import ManualClock
-from worldline.errors import Internal, RunVoid
+from worldline.errors import BadValue, Internal, RunVoid
 from worldline.lab.experiments.frame import Experiment, conduct
 from worldline.lab.load import Load
 from worldline.lab.report import (
@@ -150,3 +151,45 @@ def test_a_key_that_leads_nowhere_is_a_fault_and_leaves_nothing(tmp_path, key):
     with pytest.raises(Internal):
         conduct("trial", run_of(report), {}, tmp_path)
     assert not (tmp_path / "report.md").exists()
+
+
+def failing(error):
+    def measure(trial):
+        (trial.folder / "half").write_text("of something")
+        raise error
+
+    return Experiment(measure, lambda results: REPORT, str)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RunVoid("nobody watched")], ids=["interrupted", "void"])
+def test_a_run_that_does_not_end_well_leaves_the_report_before_whole_and_nothing_else(tmp_path, error):
+    conduct("trial", run_of(REPORT), {}, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(type(error)):
+        conduct("trial", failing(error), {}, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_later_report_takes_the_place_of_the_one_before_as_a_whole(tmp_path):
+    conduct("trial", run_of(REPORT), {}, tmp_path)
+    plain = Report("trial", "Later", (Section("", (Words("{trial/pause_ms}"),)),))
+    conduct("trial", run_of(plain), {}, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.json", "report.html", "report.md", "trial.jsonl"]
+    assert "Later" in (tmp_path / "report.md").read_text()
+
+
+def test_two_runs_at_once_do_not_report_into_one_folder(tmp_path):
+    def meanwhile(trial):
+        with pytest.raises(BadValue, match="another run is to report into"):
+            conduct("other", run_of(REPORT), {}, tmp_path)
+        return RESULTS
+
+    conduct("trial", Experiment(meanwhile, lambda results: REPORT, str), {}, tmp_path)
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_can_not_be_written_is_refused_before_anything_is_run(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
+        with pytest.raises(BadValue, match="can't be written"):
+            conduct("trial", failing(AssertionError()), {}, place)

@@ -122,3 +122,23 @@ def test_no_option_names_code_that_is_run():
 
     with pytest.raises(BadValue, match="no option 'checkout'"):
         read_options("open-oasis", OpenOasisOptions, {"checkout": "/tmp"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def forward(:", "can't be run: SyntaxError"),
+        ("from utils import gone", "can't be run: ImportError"),
+        ("import sys; sys.exit('needs a GPU')", "can't be run: SystemExit: needs a GPU"),
+        ("open('config.json')", "can't be run: FileNotFoundError"),
+    ],
+)
+def test_a_checkout_that_is_broken_half_way_is_told_in_one_sentence_and_leaves_no_module(checkout, text, said):
+    with pytest.raises(BadValue, match=said):
+        load_engine(checkout(model=text, utils="here = 1"), ["model"], Edits())
+    assert not {"model", "utils"} & sys.modules.keys()
+
+
+def test_a_module_that_the_checkout_should_have_is_no_package_to_install(checkout):
+    with pytest.raises(MissingExtra, match=r"is not whole: it has no module 'wan\.modules\.vae'"):
+        load_engine(checkout(model="import wan.modules.vae", wan__modules__attention=""), ["model"], Edits())

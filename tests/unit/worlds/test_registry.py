@@ -107,3 +107,23 @@ def test_an_option_of_another_type_is_refused(options, word):
 def test_options_from_a_command_line_are_text_and_fit():
     world = build_world("load", {"bytes": "1.5MB", "layers": "2", "vae": "false", "horizon_frames": 12})
     assert (world.shape.layers, world.shape.vae) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise ValueError('no such file')", "can't be imported: ValueError: no such file .*line 1"),
+        ("import sys; sys.exit(0)", "can't be imported: SystemExit: 0"),
+        ("def World(:", "can't be imported: SyntaxError"),
+        ("def World(options): raise KeyError('layers')", "can't be built: KeyError: 'layers'"),
+        ("def World(options): raise SystemExit", "can't be built: SystemExit"),
+        ("def World(options): return None", "which is no world: it has no 'name'"),
+        ("World = 5", "it can't be called"),
+    ],
+)
+def test_a_world_that_breaks_as_it_is_built_is_told_in_one_sentence(code, said, tmp_path, monkeypatch):
+    (tmp_path / "breaking_world.py").write_text(f"{code}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "breaking_world", raising=False)
+    with pytest.raises(BadValue, match=said):
+        build_world("breaking_world:World", {})

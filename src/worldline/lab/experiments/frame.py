@@ -7,18 +7,18 @@ An experiment is an `Experiment`; `table.EXPERIMENTS` names it. Its `measure` is
 from __future__ import annotations
 
 import importlib
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 from worldline.errors import BadValue, Internal, RunVoid
 from worldline.lab.bench.table import Entry
 from worldline.lab.experiments.table import EXPERIMENTS
 from worldline.lab.report import Report, Run
-from worldline.lab.report_folder import write_report
+from worldline.lab.report_folder import report_folder, write_report
 from worldline.lab.telemetry import Telemetry
 
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ class Trial:
     telemetry: Telemetry
     """`check()` it now and then: nothing is measured for nothing."""
     folder: Path
-    """For what the run leaves behind; removed at its end unless a report is kept."""
+    """For what the run leaves behind; removed at its end."""
     say: Callable[[str], None]
     """Progress, for people."""
 
@@ -68,34 +68,23 @@ def conduct(
 ) -> Result:
     """Runs the experiment under telemetry, and writes its report into `out`, if one is wanted.
 
-    Raises `RunVoid` for a run that nobody watched over: it has neither results nor a report; and `MissingExtra`, before
-    anything is run, where a report's figures can't be drawn.
+    Raises `RunVoid` for a run that nobody watched over: it has neither results nor a report; and, before anything is
+    run, `MissingExtra` where a report's figures can't be drawn, and `BadValue` where a report can't be written. What
+    lies in `out` from an earlier run stays whole until this one's report is.
     """
-    if out is not None:
-        from worldline.lab.report_figures import ensure_figures
+    with ExitStack() as stack:
+        if out is not None:
+            from worldline.lab.report_figures import ensure_figures
 
-        ensure_figures()
-    with _folder(out) as folder:
+            ensure_figures()
+            stack.enter_context(report_folder(out))
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="worldline-")))
         path = folder / f"{name}.jsonl"
-        path.unlink(missing_ok=True)  # of an earlier run into the same folder
         with Telemetry(path) as telemetry:
             results = experiment.measure(Trial(telemetry, folder, say), **options)
         record = telemetry.finish()
         if record.void is not None:
             raise RunVoid(f"run {name} is void: {record.void}", run=name)
         if out is not None:
-            write_report(folder, experiment.report(results), {name: Run(path, results)})
+            write_report(out, experiment.report(results), {name: Run(path, results)})
     return results
-
-
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="worldline-") as folder:
-            yield Path(folder)
-        return
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadValue(f"{out} can't be written: {error.strerror}") from error
-    yield out

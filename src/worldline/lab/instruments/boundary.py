@@ -15,18 +15,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from worldline.errors import BadValue, Internal
+from worldline.errors import BadValue, Internal, TimedOut
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.figures import curves
-from worldline.lab.instruments.play import actions_of, at_least, world_of
+from worldline.lab.instruments.play import actions_of, at_least, in_decibels, world_of
 from worldline.lab.psnr import EQUAL_DB, psnr_db
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
+from worldline.runtime.error_record import ErrorRecord
 from worldline.worlds.options import options_of
 
+ERROR = "error.json"
+"""What a side writes in place of its results, where it could not go on."""
 LEFT_OUT = 1
 WAIT_S = 600.0
 
@@ -121,23 +126,21 @@ def measure(  # noqa: PLR0913 - options given by name
     unknown = sorted(set(path) - set(PATHS))
     if unknown:
         raise BadValue(f"there is no plan {unknown[0]!r}; there are {', '.join(PATHS)}")
+    in_decibels("bound_db", bound_db)
     built = world_of(world, option)
     if built.readout.kind != "image":
         raise BadValue(f"world {world} shows no pictures, and tier T1 is a bound on pictures")
     actions = actions_of(built, seed, at_least("cut", cut, 1) + at_least("blocks", blocks, LEFT_OUT + 1))
     request = {"world": world, "options": options_of(option), "seed": seed, "actions": actions, "cut": cut}
-    source = _continue(trial.folder, "source", PATHS["same plan"], request)
     crossings = []
-    for name in dict.fromkeys(("same plan", *(path or PATHS))):
-        target = _continue(trial.folder, name.replace(" ", "-"), PATHS[name], request)
-        crossings.append(_compare(name, source, target, bound_db))
-        trial.telemetry.check()
-        trial.say(f"{name}: {crossings[-1].verdict}")
-    for made in trial.folder.glob("side-*"):
-        for file in made.iterdir():
-            file.unlink()
-        made.rmdir()
-    (trial.folder / "cut.npz").unlink()
+    with TemporaryDirectory(dir=trial.folder, prefix="sides-") as made:
+        folder = Path(made)
+        source = _continue(folder, "source", PATHS["same plan"], request)
+        for name in dict.fromkeys(("same plan", *(path or PATHS))):
+            target = _continue(folder, name.replace(" ", "-"), PATHS[name], request)
+            crossings.append(_compare(name, source, target, bound_db))
+            trial.telemetry.check()
+            trial.say(f"{name}: {crossings[-1].verdict}")
     same = crossings[0]
     return Boundary(
         world, list(option), cut, blocks, bound_db, crossings, not same.first_block and not same.first_frame
@@ -159,10 +162,17 @@ def _continue(folder: Path, name: str, path: Computing, request: dict[str, Any])
     asked |= {"threads": path.threads, "precision": path.precision}
     (own / "request.json").write_text(json.dumps(asked))
     command = [sys.executable, "-m", "worldline.lab.instruments.boundary_child", str(own / "request.json")]
-    done = subprocess.run(
-        command, env=os.environ | dict(path.variables), capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
+    environment = os.environ | dict(path.variables)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise TimedOut(f"the side {name!r} did not end within {WAIT_S:g} s", side=name) from None
     if done.returncode:
+        said = own / ERROR
+        if said.exists():
+            raise msgspec.json.decode(said.read_bytes(), type=ErrorRecord).to_error(side=name)
         raise Internal(f"the side {name!r} ended: {done.stderr[-600:]}", side=name)
     told = json.loads((own / "digests.json").read_text())
     with np.load(own / "early.npz") as early:
@@ -188,12 +198,13 @@ def _compare(name: str, source: _Side, target: _Side, bound_db: float) -> Crossi
 
 def _first_byte(source: _Side, target: _Side) -> tuple[int, str, int | None]:
     for block, (ours, theirs) in enumerate(zip(source.blocks, target.blocks, strict=True)):
-        entry = next((path for path in ours if ours[path] != theirs.get(path)), None)
+        entry = next((path for path in ours | theirs if ours.get(path) != theirs.get(path)), None)
         if entry is not None:
             member = f"{block}:{entry.replace('/', '|')}"
-            if member not in source.early or source.early[member].shape != target.early[member].shape:
+            one, other = source.early.get(member), target.early.get(member)
+            if one is None or other is None or one.shape != other.shape:
                 return block + 1, entry, None
-            return block + 1, entry, int(np.flatnonzero(source.early[member] != target.early[member])[0])
+            return block + 1, entry, int(np.flatnonzero(one != other)[0])
     return 0, "", None
 
 

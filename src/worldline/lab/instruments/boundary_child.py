@@ -4,7 +4,7 @@
 
 The request names the world, its options, the seed, all actions, how many of them lead to the cut, the folder to write
 into, and the file of the cut: the first side makes it, the other goes on from it. Written are `frames.npy`,
-`digests.json` (of each entry, a block) and `early.npz` (the bytes of each entry after the first blocks).
+`digests.json` (of each entry, a block) and `early.npz` (the bytes of each entry after the first blocks); or an error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 import xxhash
 
+from worldline.errors import WorldlineError
+from worldline.lab.instruments.boundary import ERROR
+from worldline.lab.instruments.fenced import FencedWorld
 from worldline.lab.instruments.kill import put_back, state_of
+from worldline.runtime.error_record import ErrorRecord
 from worldline.worlds.plan import torch_facts
 from worldline.worlds.registry import build_world
 from worldline.worlds.seat import Seat
@@ -33,7 +38,7 @@ def main(request: dict[str, Any]) -> None:
     torch.set_float32_matmul_precision(request["precision"])
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     folder, cut_file = Path(request["folder"]), Path(request["cut_file"])
-    world = build_world(request["world"], request["options"])
+    world = FencedWorld(build_world(request["world"], request["options"]))
     actions, cut = request["actions"], request["cut"]
     digests: list[dict[str, str]] = []
     frames: list[np.ndarray] = []
@@ -76,4 +81,9 @@ def _tensor(octets: np.ndarray, like: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    asked = json.loads(Path(sys.argv[1]).read_text())
+    try:
+        main(asked)
+    except WorldlineError as error:
+        (Path(asked["folder"]) / ERROR).write_bytes(msgspec.json.encode(ErrorRecord.of(error)))
+        sys.exit(error.exit_code)

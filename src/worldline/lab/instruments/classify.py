@@ -90,13 +90,15 @@ def measure(
         Of the world, the player's actions and what is drawn.
     """
     at_least("blocks", blocks, 4)
+    at_least("drawn", drawn, 0)
     built = world_of(world, option)
+    actions = actions_of(built, seed, blocks)
     live = built.open(seed, ScratchMemory())
-    last, changes = watch(live, actions_of(built, seed, blocks))
+    last, changes = watch(live, actions)
     trial.telemetry.check()
     told = {path: tell(each) for path, each in changes.items()}
     groups = _groups(last, told)
-    confusion, wrong = confuse(at_least("drawn", drawn, 0), seed)
+    confusion, wrong = confuse(drawn, seed)
     return Classify(
         world,
         list(option),

@@ -17,7 +17,8 @@ import torch
 
 from worldline.codecs.protocol import STRETCH_BYTES_MAX
 from worldline.codecs.registry import available, codec
-from worldline.errors import BadValue
+from worldline.errors import BadValue, WorldlineError
+from worldline.worlds.told import FAULTS, told
 
 State: TypeAlias = dict[str, torch.Tensor]
 Handle: TypeAlias = Callable[[State], State]
@@ -205,13 +206,43 @@ LOSSY: dict[str, Handle] = {
 """Built in. Those that need a second session or the past are made by `kill`."""
 
 
+def made_by(name: str, handle: Handle, state: State) -> State:
+    """What `handle` makes of copies of `state`: some or all of its paths, each of its own shape and dtype.
+
+    Raises `BadValue` for anything else, and for whatever the handle raises: written into the target it would be
+    stretched, cast or left out, and the loss would be told of something that the handle never meant.
+    """
+    try:
+        with torch.no_grad():
+            made: object = handle({path: tensor.clone() for path, tensor in state.items()})
+    except WorldlineError:
+        raise
+    except FAULTS as error:
+        raise BadValue(f"the handle {name!r} failed: {told(error)}", handle=name) from error
+    if not isinstance(made, Mapping):
+        raise BadValue(f"the handle {name!r} returns a {type(made).__name__}, and not a dict of tensors", handle=name)
+    for path, tensor in made.items():
+        if path not in state:
+            raise BadValue(f"the handle {name!r} returns {path!r:.80}, which the state does not have", handle=name)
+        was, now = _kind(state[path]), _kind(tensor)
+        if was != now:
+            raise BadValue(f"the handle {name!r} returns {path!r} as {now}, and it is {was}", handle=name)
+    return {path: tensor.detach() for path, tensor in made.items()}
+
+
+def _kind(tensor: object) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor).__name__
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} on {tensor.device}"
+
+
 def own(name: str) -> Handle:
     """The function at `MODULE:FUNCTION`. Raises `BadValue`."""
     module, colon, attribute = name.partition(":")
     try:
         found: object = getattr(importlib.import_module(module), attribute, None) if colon else None
-    except ImportError as error:
-        raise BadValue(f"the handle {name!r} can't be imported: {error}") from error
+    except FAULTS as error:
+        raise BadValue(f"the handle {name!r} can't be imported: {told(error)}") from error
     if not callable(found):
         raise BadValue(f"{name!r} is no built-in handle, and no MODULE:FUNCTION")
     return found

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
-from worldline.errors import WorldlineError
+from worldline.errors import Poisoned, WorldlineError
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.figures import bars
 from worldline.lab.instruments.play import actions_of, at_least, world_of
@@ -158,10 +158,10 @@ class _Bench:
                     if shown != frames and not first:
                         first = block
                     other_state = other_state or _differs(now, look, paths)
+            except Poisoned as error:  # an engine may fail in any way; that it does is the finding
+                return Outcome.LOUD, block, str(error.facts.get("fault", error.sentence))[:200]
             except WorldlineError as error:
                 return (Outcome.LOUD if block else Outcome.REFUSED), block, error.sentence[:200]
-            except Exception as error:  # noqa: BLE001  # an engine may fail in any way; that it does is the finding
-                return Outcome.LOUD, block, f"{type(error).__name__}: {error}"[:200]
         if first:
             return (Outcome.DIVERGES if other_state else Outcome.PICTURE), first, ""
         return (Outcome.HIDDEN if other_state else Outcome.UNREAD), 0, ""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from worldline.errors import BadValue
+from worldline.errors import BadValue, WorldlineError
 from worldline.lab.experiments.frame import Experiment, Trial
+from worldline.lab.instruments.fenced import engine_at_work
 from worldline.lab.instruments.figures import bars, curves
 from worldline.lab.instruments.handles import (
     LOSSLESS,
@@ -26,12 +27,13 @@ from worldline.lab.instruments.handles import (
     chance,
     deduplicated,
     difference,
+    made_by,
     norm,
     own,
     perturbed,
     residual,
 )
-from worldline.lab.instruments.play import actions_of, at_least, world_of
+from worldline.lab.instruments.play import actions_of, at_least, in_decibels, world_of
 from worldline.lab.psnr import EQUAL_DB, psnr_db
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
 from worldline.schema.inventory import Kind
@@ -118,6 +120,7 @@ def measure(  # noqa: PLR0913 - options given by name
     seed: int
         Of the world and of the player's actions.
     """
+    in_decibels("bound_db", bound_db)
     built = world_of(world, option)
     if built.readout.kind != "image":
         raise BadValue(f"world {world} shows no pictures, and a loss is told in dB of pictures")
@@ -159,7 +162,7 @@ class Harness:
             "dedup, equal rows": ("lossy", deduplicated(other, 0.0)),
             "dedup, near rows": ("lossy", deduplicated(other, NEAR)),
             "learned residual (stub)": ("lossy", residual(self.before)),
-            "recompute, last blocks": ("escape", lambda state: state | caches_of(self._replayed(REPLAY_BLOCKS))),
+            "recompute, last blocks": ("escape", self._with_caches_replayed),
             "recompute, all blocks": ("escape", lambda _: self._replayed(self._cut)),
         }
         wanted = [name for name in names if name in known] if names else list(known)
@@ -167,20 +170,18 @@ class Harness:
         return found if names else found | self._directions()
 
     def run(self, name: str, kind: str, reduce: Handle, bound_db: float, stack: ExitStack) -> Death:
-        """Goes on from what `reduce` makes of the state."""
-        made = reduce({path: tensor.clone() for path, tensor in self.state.items()})
-        seat = self._source.copy(stack, lambda tree: put_back(tree, made))
-        equal = seat.look().root == self._source.look().root
+        """Goes on from what `reduce` makes of the state. Raises `BadValue` for a handle that makes no state of it."""
+        made = made_by(name, reduce, self.state)
         decibels: list[float] = []
-        stopped = ""
-        for action, theirs in zip(self._actions[self._cut :], self._twin, strict=True):
-            try:
-                ours = seat.live.step(action)
-            except Exception as error:  # noqa: BLE001  # an engine may refuse what it was given in any way
-                stopped = f"the engine stops at block {len(decibels) + 1}: {type(error).__name__}"
-                decibels += [0.0] * (len(self._twin) - len(decibels))
-                break
-            decibels.append(_worst_db(ours, theirs))
+        equal, stopped = False, ""
+        try:
+            seat = self._source.copy(stack, lambda tree: _taken(tree, made))
+            equal = seat.look().root == self._source.look().root
+            for action, theirs in zip(self._actions[self._cut :], self._twin, strict=True):
+                decibels.append(_worst_db(seat.live.step(action), theirs))
+        except WorldlineError as error:  # an engine may refuse what it was given in any way
+            stopped = f"the engine stops at block {len(decibels) + 1}: {error.facts.get('fault', error.sentence)}"
+            decibels += [0.0] * (len(self._twin) - len(decibels))
         below = next((number for number, db in enumerate(decibels, 1) if db < bound_db), 0)
         verdict = "passes T0: equal bytes" if equal else f"killed at block {below}" if below else "within the T1 bound"
         error_share = norm(difference_of(made, self.state)) / (norm(self.state) or 1.0)
@@ -207,6 +208,14 @@ class Harness:
             for action in self._actions[self._cut - blocks : self._cut]:
                 seat.step(action)
             return state_of(seat)
+
+    def _with_caches_replayed(self, state: State) -> State:
+        """What grew since the session began is shorter when only its last blocks are played: it stays at its start."""
+        for path, tensor in caches_of(self._replayed(REPLAY_BLOCKS)).items():
+            if path in state:
+                both = tuple(slice(min(sizes)) for sizes in zip(tensor.shape, state[path].shape, strict=True))
+                state[path].zero_()[both] = tensor[both]
+        return state
 
     def _directions(self) -> dict[str, tuple[str, Handle]]:
         """Along which a small error grows most and least, which no picture shows at first, and the last bits."""
@@ -241,7 +250,7 @@ class Harness:
             return norm(difference_of(ours, theirs)), difference(ours, theirs)
 
     def _shows_nothing(self, reduce: Handle) -> bool:
-        made = reduce({path: tensor.clone() for path, tensor in self.state.items()})
+        made = made_by("hidden", reduce, self.state)
         with ExitStack() as stack:
             seat = self._source.copy(stack, lambda tree: put_back(tree, made))
             (shown,) = self._pictures(seat, self._actions[self._cut : self._cut + 1])
@@ -265,6 +274,12 @@ def state_of(seat: Seat) -> State:
             case _:
                 pass
     return made
+
+
+def _taken(tree: Tree, state: State) -> Tree:
+    """`put_back`; that a generator has no such state is the engine's to say."""
+    with engine_at_work("to take the state"):
+        return put_back(tree, state)
 
 
 def put_back(tree: Tree, state: Mapping[str, torch.Tensor]) -> Tree:

@@ -10,27 +10,46 @@ import numpy as np
 
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
+from worldline.lab.instruments.fenced import FencedWorld
+from worldline.lab.psnr import EQUAL_DB
 from worldline.worlds.options import options_of
 from worldline.worlds.protocol import LiveWorld, Options, World
 from worldline.worlds.registry import build_world
 from worldline.worlds.scratch import ScratchMemory
 
+BLOCKS_MAX = 100_000
+SEED_MAX = 2**63 - 1
+
 
 def world_of(name: str, option: Sequence[str], defaults: Options | None = None) -> World:
-    """The world with options as a command line has them; `defaults` where it does not name them."""
-    return build_world(name, {**(defaults or {}), **options_of(tuple(option))})
+    """The world with options as a command line has them; `defaults` where it does not name them. What its engine raises
+    later is `Poisoned`. Raises as `build_world`.
+    """
+    return FencedWorld(build_world(name, {**(defaults or {}), **options_of(tuple(option))}))
 
 
 def actions_of(world: World, seed: int, blocks: int) -> list[int]:
-    """An action a block, each as likely as another: what one key alone would write is told from what all write."""
+    """An action a block, each as likely as another: what one key alone would write is told from what all write.
+
+    Raises `BadValue` for a seed that no session has.
+    """
+    if not 0 <= seed <= SEED_MAX:
+        raise BadValue(f"a seed is from 0 to {SEED_MAX}, not {seed}")
     draw, count = Random(seed), max(1, len(world.actions))
     return [draw.randrange(count) for _ in range(blocks)]
 
 
 def at_least(what: str, value: int, least: int) -> int:
-    """`value`. Raises `BadValue` below `least`."""
-    if value < least:
-        raise BadValue(f"{what} must be {least} or more, not {value}")
+    """`value`. Raises `BadValue` below `least`, and over `BLOCKS_MAX`."""
+    if not least <= value <= BLOCKS_MAX:
+        raise BadValue(f"{what} must be {least} to {BLOCKS_MAX}, not {value}")
+    return value
+
+
+def in_decibels(what: str, value: float) -> float:
+    """`value`. Raises `BadValue` for what no picture could be held against."""
+    if not 0 <= value <= EQUAL_DB:
+        raise BadValue(f"{what} is from 0 to {EQUAL_DB:g} dB, not {value}")
     return value
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from worldline.capacity.domain import at_least_zero, positive
 from worldline.capacity.gate import Demand, Way, needed_raw_bytes_per_s
 from worldline.errors import BadValue
 from worldline.lab.anchors import Anchor
@@ -79,6 +80,8 @@ def measure(
         Deadline of a move.
     """
     del trial
+    positive(bandwidth_gb_per_s, "bandwidth_gb_per_s")
+    positive(horizon_s, "horizon_s")
     paper = Anchor("paper: Matrix-Game-2", bandwidth_gb_per_s * GB, PAPER_DIRTY_BYTES_PER_S)
     given = (paper, *anchors_of(anchor))
     points = [_point(each.name, "measured", PAPER_STATE_BYTES, each, horizon_s) for each in given]
@@ -98,9 +101,10 @@ def _read(file: Path) -> tuple[str, float, float, float]:
     try:
         found = json.loads(file.read_text())
         main = found["main"]
-        per_block = main["nbytes"] * main["by_pages"]
-        return found["world"], float(main["nbytes"]), float(main["dirty_bytes_per_s"]), float(per_block)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        numbers = (main["nbytes"], main["dirty_bytes_per_s"], main["nbytes"] * main["by_pages"])
+        state, dirty, per_block = (at_least_zero(float(number), "a number of it") for number in numbers)
+        return str(found["world"]), state, dirty, per_block
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError, BadValue) as error:
         raise BadValue(f"{file} is nothing that `lab rewrite --json` printed: {error!r}") from error
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import cast
 
+from worldline.capacity.domain import at_least_zero
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.changes import PAGE_BYTES, Amount, change
 from worldline.lab.instruments.figures import bars
@@ -106,11 +107,13 @@ def measure(  # noqa: PLR0913 - options given by name
         Of the world and of the player's actions.
     """
     at_least("blocks", blocks, 1)
+    at_least_zero(blocks_per_s, "blocks_per_s")
     built = world_of(world, option)
+    actions = actions_of(built, seed, at_least("warm_up", warm_up, 1) + blocks)
     play = Play.open(built, seed)
     amounts: list[dict[str, Amount]] = []
     before: Look | None = None
-    for block, action in enumerate(actions_of(built, seed, at_least("warm_up", warm_up, 1) + blocks), 1):
+    for block, action in enumerate(actions, 1):
         play.step(action)
         trial.telemetry.check()
         if block < warm_up:

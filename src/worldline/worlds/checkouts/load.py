@@ -24,8 +24,9 @@ from typing import Any
 
 import blake3
 
-from worldline.errors import MissingExtra
+from worldline.errors import BadValue, MissingExtra
 from worldline.worlds.checkouts.find import Checkout
+from worldline.worlds.told import FAULTS, told
 
 _LOADING = threading.RLock()
 """`sys.modules` and the finders are the process's: one engine is loaded at a time."""
@@ -64,18 +65,27 @@ def load_engine(checkout: Checkout, names: Sequence[str], edits: Edits, first: S
     """The modules `names` of the checkout. `first` are packages that are imported before, so that what they keep in
     mind of this process's packages is true.
 
-    What an engine prints while it is imported is dropped. Raises `MissingExtra` for a package that it needs.
+    What an engine prints while it is imported is dropped. Raises `MissingExtra` for a package that it needs or a module
+    that the checkout should have, and `BadValue` for a checkout whose code can't be run.
     """
+    finder = _Finder(checkout.root, edits)
     try:
         for package in first:
             importlib.import_module(package)
-        with _LOADING, _alone(checkout, edits) as finder, contextlib.redirect_stdout(io.StringIO()):
+        with _LOADING, _alone(finder), contextlib.redirect_stdout(io.StringIO()):
             modules = {name: importlib.import_module(name) for name in names}
     except ModuleNotFoundError as error:
+        if error.name is not None and finder.owns(error.name):
+            raise MissingExtra(
+                f"the checkout {checkout.root.name} is not whole: it has no module {error.name!r}; clone it again",
+                module=error.name,
+            ) from error
         raise MissingExtra(
             f"the engine in {checkout.root.name} needs the package {error.name!r}: pip install 'worldline[engines]'",
             package=str(error.name),
         ) from error
+    except FAULTS as error:
+        raise BadValue(f"the code in the checkout {checkout.root.name} can't be run: {told(error)}") from error
     digest = blake3.blake3()
     for path in sorted(finder.read):
         digest.update(f"{path.relative_to(checkout.root)}\0".encode())
@@ -84,15 +94,14 @@ def load_engine(checkout: Checkout, names: Sequence[str], edits: Edits, first: S
 
 
 @contextlib.contextmanager
-def _alone(checkout: Checkout, edits: Edits) -> Iterator[_Finder]:
+def _alone(finder: _Finder) -> Iterator[None]:
     """Imports find the checkout's modules first; afterwards `sys.modules` is without them."""
-    finder = _Finder(checkout.root, edits)
     hidden = {name: module for name, module in sys.modules.items() if finder.owns(name)}
     for name in hidden:
         del sys.modules[name]
     sys.meta_path.insert(0, finder)
     try:
-        yield finder
+        yield
     finally:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if finder.owns(name)]:
