@@ -51,6 +51,17 @@ class HostEvents:
     """Makes a change of a cordon durable."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a session needs of a host: its state's size, and what is reserved for it there (0: not known)."""
+
+    state_bytes: int
+    arena_bytes: int
+
+
+NO_ROOM = Room(0, 0)
+
+
 class HostLink:
     """One host: its link, its facts, and the plans it told."""
 
@@ -296,14 +307,14 @@ class Hosts:
             if link.cordon is not None and link.cordon.released:
                 await self.set_cordon(link, None)
 
-    async def equal(self, spec: SessionSpec, plan_digest: str, not_on: str | None, nbytes: int = 0) -> HostLink:
-        """The first of `candidates` whose plan is the given one and which has `nbytes` free; where all are full, the
-        emptiest of them. Raises `PlanMismatch`.
+    async def equal(self, spec: SessionSpec, plan_digest: str, not_on: str | None, room: Room = NO_ROOM) -> HostLink:
+        """The first of `candidates` whose plan is the given one and which has `room`, be it in a warm slot; where all
+        are full, the emptiest of them. Raises `PlanMismatch`.
         """
         full: HostLink | None = None
         for link in self.candidates(None):
             if link.id != not_on and (await link.plan_of(spec)).digest == plan_digest:
-                if link.free_bytes >= nbytes:
+                if link.room_bytes(room.arena_bytes) >= room.state_bytes:
                     return link
                 full = full or link
         if full is not None:

@@ -24,7 +24,7 @@ from worldline.errors import BadValue, HostGone, Internal, RecordFailed, Worldli
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_grants import Grants
-from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts
+from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts, Room
 from worldline.runtime.controller_orders import OrderRun
 from worldline.runtime.controller_sessions import Sessions
 from worldline.runtime.messages import (
@@ -98,7 +98,7 @@ class Moves:
             for event in tuple(self._booked_again.values()):
                 await event.wait()  # what an earlier controller had promised goes first
             async with self._grants.booked(order, cargo, ends):
-                ended = await self._carry_out(order, cargo, ends, self._first_line(order, cargo), Begin())
+                ended = await self._carry_out(order, cargo, ends, self._first_line(order, cargo, row), Begin())
                 self._grants.learn(ended)
             return ended
 
@@ -116,7 +116,7 @@ class Moves:
                 spec_of(row), has_witness(row), IMAGE_TRANSPORT, 0, None, None, fault, asleep=request.asleep
             )  # fmt: skip
             ended = await self._carry_out(
-                order, cargo, self._ends(source, None), self._first_line(order, cargo), Begin()
+                order, cargo, self._ends(source, None), self._first_line(order, cargo, row), Begin()
             )
         raise_refusal(ended)
         return self._book.view(request.session)
@@ -131,7 +131,8 @@ class Moves:
             receipt = await self._receipt_of_park(row)
             spec = spec_of(row)
             if request.host is None:
-                target = await self._hosts.equal(spec, receipt.source_plan, None, receipt.state_bytes)
+                room = Room(receipt.state_bytes, row.arena_bytes)
+                target = await self._hosts.equal(spec, receipt.source_plan, None, room)
             else:
                 target = self._hosts.receiving(request.host)
             plan = await target.plan_of(spec)
@@ -139,7 +140,8 @@ class Moves:
             load = Load(receipt.state_bytes, receipt.state_bytes)
             known = await self._book.store.qualification(source_plan.digest, plan.digest)
             wish = Wish(Mode.RESUME, IMAGE_TRANSPORT, row.contract, load, known)
-            admission = admit(wish, Image(sys.byteorder, source_plan), _side(target, plan, target.free_bytes))
+            room_bytes = target.room_bytes(row.arena_bytes)
+            admission = admit(wish, Image(sys.byteorder, source_plan), _side(target, plan, room_bytes))
             order = Order(
                 MoveId(move),
                 SessionId(row.id),
@@ -161,18 +163,18 @@ class Moves:
                 written_under=receipt.epoch - 1,
             )
             ended = await self._carry_out(
-                order, cargo, self._ends(None, target), self._first_line(order, cargo), Begin()
+                order, cargo, self._ends(None, target), self._first_line(order, cargo, row), Begin()
             )
         raise_refusal(ended)
         return self._book.view(request.session)
 
     async def _receipt_of_park(self, row: Session) -> Receipt:
-        """Of the park that wrote the session's image; resumes that were taken back have theirs after it."""
-        for name in reversed(row.receipts):
-            receipt = await self._book.receipt(name)
-            if receipt.mode is Mode.PARK:
-                return receipt
-        raise Internal(f"session {row.id} is parked, and no receipt of it is kept", session=row.id)
+        """Of the park that wrote the session's image, however many resumes were taken back since."""
+        assert row.image is not None, f"session {row.id} is parked without an image"
+        park = await self._book.move(park_of(row.id, row.image))
+        if park.receipt is None:
+            raise Internal(f"session {row.id} is parked, and no receipt of it is kept", session=row.id)
+        return park.receipt
 
     async def _plan_move(self, request: MoveRequest, row: Session, move: str) -> tuple[Order, Cargo, Ends]:
         fault = self._check_words(request, row)
@@ -232,7 +234,7 @@ class Moves:
             raise BadValue("faults are planted only in a fleet that was started with them allowed", fault=request.fault)
         return parse_fault(request.fault, _STRUCK[type(request)])
 
-    def _first_line(self, order: Order, cargo: Cargo) -> Move:
+    def _first_line(self, order: Order, cargo: Cargo, row: Session) -> Move:
         return Move(
             id=order.move,
             session=order.session,
@@ -247,6 +249,7 @@ class Moves:
             story=[],
             started_at_s=self._clock.wall_s(),
             ended_at_s=None,
+            asleep=row.asleep,
         )
 
     async def _carry_out(self, order: Order, cargo: Cargo, ends: Ends, move: Move, first: Event) -> Move:
@@ -324,7 +327,7 @@ class Moves:
                 order, ends = self._order_of(move, row, phase)
                 cargo = Cargo(spec_of(row), has_witness(row), move.transport, 0, None)
                 if phase is JournalPhase.COMMITTED and order.target is not None:
-                    self._book.veil(_before(row, order))
+                    self._book.veil(_before(row, order, move))
                 log.info("move %s of session %s is taken up in phase %s", move.id, row.id, phase)
                 async with contextlib.AsyncExitStack() as booking:
                     goes_on = phase is JournalPhase.BEGUN and await self._book_again(order, move, row, ends, booking)
@@ -380,15 +383,22 @@ class Moves:
         return row
 
 
-def _before(row: Session, order: Order) -> Session:
+def _before(row: Session, order: Order, move: Move) -> Session:
     """The row of a committed session as it was shown before."""
     status = "parked" if order.source is None else "running"
-    return msgspec.structs.replace(row, host=order.source, epoch=order.epoch, status=status, image=order.image)
+    return msgspec.structs.replace(
+        row, host=order.source, epoch=order.epoch, status=status, image=order.image, asleep=move.asleep
+    )
 
 
 def image_name(session: str, move: str) -> str:
     """The file of a park: no other move of any session writes to it."""
     return f"{session}.{move}.image"
+
+
+def park_of(session: str, image: str) -> str:
+    """The move that wrote the file: `image_name` the other way."""
+    return image.removeprefix(f"{session}.").removesuffix(".image")
 
 
 def spec_of(row: Session) -> SessionSpec:

@@ -270,7 +270,7 @@ class OrderRun:
             status="parked" if command.after.host is None else "running",
             image=self.order.image,
             why=command.why.sentence,
-            asleep=self._book.view(self.order.session).asleep,  # as it was shown until now
+            asleep=self.move.asleep,
         )
         why = ErrorRecord(command.why.code, command.why.sentence, dict(command.why.facts))
         move = replace(self.move, phase=str(JournalPhase.RETURNED), error=why, story=self._story())

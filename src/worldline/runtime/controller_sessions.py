@@ -281,4 +281,5 @@ def _first_row(session: str, host: str, facts: SessionFacts) -> Session:
         move=None,
         receipts=[],
         why=None,
+        arena_bytes=facts.arena_bytes,
     )

@@ -539,6 +539,8 @@ class Session(Message, frozen=True):
     """Why it is lost; of one that is not, why its last change of owner was taken back."""
     asleep: bool = False
     """Parked because its player was idle: it is resumed when that player acts."""
+    arena_bytes: int = 0
+    """What a host reserves for it; 0 in a record that is older than this fact."""
 
 
 class Move(Message, frozen=True):
@@ -562,6 +564,8 @@ class Move(Message, frozen=True):
     """What happened, a line each, for people."""
     started_at_s: float
     ended_at_s: float | None
+    asleep: bool = False
+    """The session was asleep when this began, and is again if it is taken back."""
 
 
 class Host(Message, frozen=True):

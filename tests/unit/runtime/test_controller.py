@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+import msgspec
 import pytest
 
 from hall import CONTRACT, TINY, WAIT_S, Hall
@@ -29,10 +30,12 @@ from worldline.errors import (
     WorldlineError,
 )
 from worldline.runtime import messages as wire
+from worldline.runtime.controller_book import RECEIPTS_MAX
+from worldline.runtime.fleet_messages import PrewarmRequest
 from worldline.runtime.messages import Move, Session, Snapshot
 from worldline.runtime.rpc import connect
 from worldline.runtime.run_dir import host_socket
-from worldline.runtime.store import MemoryStore
+from worldline.runtime.store import Change, MemoryStore, Owner
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.fault import FaultName
 from worldline.schema.plan import Qualification
@@ -248,6 +251,56 @@ async def test_a_resume_whose_host_ends_before_it_plays_leaves_the_session_in_it
     assert hall.epochs_told(row.id) == {2, 4, 6}
     resumed = await hall.ask(wire.ResumeRequest(row.id, "b"), Session)
     assert (resumed.status, resumed.host, resumed.epoch) == ("running", "b", 7)
+
+
+async def test_a_parked_session_is_resumed_by_the_receipt_of_its_park_however_many_others_it_lists(hall):
+    row = await hall.open(host="a")
+    parked = await hall.ask(wire.ParkRequest(row.id), Session)
+    await hall.stop_controller()
+    others = msgspec.structs.replace(parked, receipts=["r-of-a-resume-that-was-taken-back"] * RECEIPTS_MAX)
+    assert await hall.store.commit(Change(others, Owner.of(parked)))
+    await hall.start_controller()
+    assert (await hall.ask(wire.ResumeRequest(row.id, None), Session)).status == "running"
+
+
+async def test_who_was_asleep_sleeps_on_when_its_resume_is_taken_back_even_by_another_controller(hall):
+    """1 the resume is committed  2 the controller ends, and the host is another one  3 its successor takes it back"""
+    for name in ("y", "z"):
+        await hall.start_host(name, reborn=name == "y")
+    await hall.until(lambda hosts: {"y", "z"} <= {h.id for h in hosts if h.alive})
+    row = await hall.open(host="a")
+    await hall.ask(wire.ParkRequest(row.id, asleep=True), Session)
+    with pytest.raises(HostGone, match="back at its image") as taken_back:
+        await hall.ask(wire.ResumeRequest(row.id, "y"), Session)
+    parked, begun = await hall.describe(row.id), await hall.store.move(taken_back.value.facts["move"])
+    assert parked.asleep
+    await hall.stop_controller()
+    begun = msgspec.structs.replace(begun, id="m-later", target="z", phase="begun", outcome=None, error=None)
+    await hall.store.journal(msgspec.structs.replace(begun, receipt=None))
+    resumed = msgspec.structs.replace(
+        parked, status="running", host="z", epoch=parked.epoch + 1, image=None, asleep=False
+    )
+    committed = msgspec.structs.replace(begun, phase="committed")
+    assert await hall.store.commit(Change(resumed, Owner.of(parked), committed, "begun", committed.receipt))
+    await hall.stop_host("z")
+    await hall.start_host("z")
+    await hall.start_controller()
+    after = await hall.until_status(row.id, "parked")
+    assert (after.epoch, after.asleep) == (parked.epoch + 2, True)
+
+
+@pytest.mark.parametrize("host", ["s", None])
+async def test_a_parked_session_comes_back_into_a_warm_slot_of_a_host_that_is_full_of_them(hall, host):
+    row = await hall.open(host="a")
+    await hall.ask(wire.ParkRequest(row.id), Session)
+    await hall.start_host("s", memory_bytes=row.arena_bytes)
+    await hall.until(lambda hosts: any(h.id == "s" and h.alive for h in hosts))
+    await hall.ask(PrewarmRequest("s", TINY, {}, 1), wire.Prewarmed)
+    await hall.until(lambda hosts: any(h.id == "s" and h.facts.slot_bytes for h in hosts))
+    for other in "abc":
+        await hall.stop_host(other)
+    await hall.until(lambda hosts: {h.id for h in hosts if h.alive} == {"s"})
+    assert (await hall.ask(wire.ResumeRequest(row.id, host), Session)).host == "s"
 
 
 async def test_a_move_that_can_not_begin_is_told_by_its_typed_error(hall):

@@ -1,6 +1,7 @@
 """One session's thread and boundaries, without a host around it."""
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -138,4 +139,12 @@ async def test_work_in_the_engine_thread_is_waited_for_even_when_its_caller_is_c
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
+    thread.join()
+
+
+async def test_an_engine_that_asks_for_the_end_of_the_process_has_failed_and_ends_nothing():
+    thread = EngineThread("walk")
+    with pytest.raises(RuntimeError, match="asked for the process to end"):
+        await thread.do(sys.exit)
+    assert await thread.do(lambda: "alive") == "alive"
     thread.join()

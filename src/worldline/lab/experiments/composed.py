@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -116,6 +116,7 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
         trial.say(f"{len(plan.hosts)} hosts are up")
         scene = _Scene(layout, fleet, fabric, run_dir, trial, clock)
         stack.callback(scene.end)
+        stack.callback(fleet.close)  # before that, where something failed: nobody then waits for an answer
         return scene.run()
 
 
@@ -180,6 +181,17 @@ class _Scene:
         for player in self._players.values():
             player.join()
 
+    @contextmanager
+    def _workers(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads that ask the fleet. Where something fails the fleet ends, and with it what they wait for."""
+        with ThreadPoolExecutor(COMPARED_AT_ONCE) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._fleet.close()
+                raise
+
     # ---- before
 
     def _prewarm(self, client: Client) -> None:
@@ -190,7 +202,7 @@ class _Scene:
             client.prewarm(host, WORLD, slots=1, options=layout.options)
             client.prewarm(host, SMALL_WORLD, slots=0)
 
-        with ThreadPoolExecutor(COMPARED_AT_ONCE) as pool:
+        with self._workers() as pool:
             list(pool.map(one, layout.provider))
         self._trial.say("every host has its engines, and a slot ready")
 
@@ -281,7 +293,7 @@ class _Scene:
             self._trial.telemetry.check()
             return compare(played[at], client, hosts[at % len(hosts)], self._run_dir)
 
-        with ThreadPoolExecutor(COMPARED_AT_ONCE) as pool:
+        with self._workers() as pool:
             verdicts = list(pool.map(one, range(len(played))))
         return {each.session.id: verdict for each, verdict in zip(played, verdicts, strict=True)}
 

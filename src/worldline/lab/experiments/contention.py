@@ -117,6 +117,7 @@ def measure(
         client = stack.enter_context(Client(fleet.url))
         scene = _Scene(client, {"bytes": state, "block_period_ms": period_ms}, most, SystemClock())
         stack.callback(scene.close)
+        stack.callback(fleet.close)  # before that, where something failed: nobody then waits for moves to end
         timed: list[tuple[int, list[_Timed], list[_Timed]]] = []
         for count in range(1, most + 1):
             frozen = [scene.together(count, Mode.FREEZE) for _ in range(rounds)]
@@ -124,6 +125,7 @@ def measure(
             timed.append((count, frozen, live))
             trial.telemetry.check()
             trial.say(f"{count} at once: frozen {_took(frozen):.2f} s, live {_took(live):.2f} s")
+        scene.close()
     return _found(timed, nbytes, link)
 
 

@@ -20,7 +20,7 @@ from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.bench.samples import interleave
 from worldline.lab.experiments.frame import Experiment, Trial
-from worldline.lab.experiments.tcp_blocks import connection
+from worldline.lab.experiments.tcp_blocks import connection, hang_up
 from worldline.lab.fabric import Fabric
 from worldline.lab.report import Column, Listing, Plot, Report, Section, Series, Standing, Table, Words
 from worldline.lab.report import Line as Row
@@ -90,13 +90,14 @@ def measure(trial: Trial, *, rounds: int = 5, mebibytes: int = 12, rate: str = "
         fabric = stack.enter_context(Fabric(2, rate))
         near, far = connection(stack, fabric, "a", "b", BUFFER_BYTES)
         path = _Path(near, far, mebibytes * CHUNK_BYTES, clock, stack.enter_context(ThreadPoolExecutor(2)))
+        stack.callback(hang_up, near)  # before the pool is waited for: whoever still sends is woken
         arms: dict[str, Callable[[], float]] = {"line": lambda: path.receive(_nothing)}
         for engine in ENGINES:
             arms |= _modelled(path, engine, engine * parse_rate(rate))
         own = _Own(path)
+        stack.callback(own.close)
         arms |= {"own inline": own.inline, "own lanes": own.lanes}
         samples = interleave(arms, "bytes/s", rounds, between=trial.telemetry.check)
-        own.close()
 
     def share(arm: str) -> float:
         return samples.ratio(arm, "line")

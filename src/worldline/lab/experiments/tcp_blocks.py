@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -96,6 +97,12 @@ class Senders:
             if not got:
                 raise ConnectionError("a sender is gone")
             left -= got
+
+
+def hang_up(end: socket.socket) -> None:
+    """Ends the connection, whoever waits on either of its ends."""
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 def connection(
