@@ -10,7 +10,7 @@ from cyclopts.types import ExistingFile
 from worldline.capacity.cases import FILE_BYTES_MAX, Outcome, read_cases, run_case
 from worldline.capacity.formulas import FORMULAS
 from worldline.cli.output import show, table
-from worldline.errors import Malformed
+from worldline.errors import BadValue, Malformed
 
 
 def check(file: ExistingFile, *, json: Annotated[bool, Parameter(negative="")] = False) -> int:
@@ -26,8 +26,11 @@ def check(file: ExistingFile, *, json: Annotated[bool, Parameter(negative="")] =
     json: bool
         Print one JSON object.
     """
-    with file.open("rb") as opened:
-        octets = opened.read(FILE_BYTES_MAX + 1)
+    try:
+        with file.open("rb") as opened:
+            octets = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadValue(f"{file} can't be read: {error.strerror}") from error
     if len(octets) > FILE_BYTES_MAX:
         raise Malformed(f"a file of cases has at most {FILE_BYTES_MAX} bytes")
     outcomes = [run_case(case, FORMULAS) for case in read_cases(octets)]

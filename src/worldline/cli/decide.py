@@ -140,6 +140,8 @@ def decide(
     """
     if anchor and grid is None:
         raise BadValue("--anchor marks a point in the figure of --grid; give --grid as well")
+    if what.target is not None and what.session is None:
+        raise BadValue("--target is the host that a live session would go to; give --session as well")
     found = Live.none() if what.session is None else live(shared, what.session, what.target)
     situation = _situation(what, way, found)
     plan = plan_ways(situation)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from worldline.cli.output import Shared
 from worldline.errors import AlreadyThere, HostCordoned, HostGone, UnknownHost
 from worldline.lab.anchors import Anchor
-from worldline.runtime.messages import Host
+from worldline.runtime.messages import Host, Session
 from worldline.schema.contract import Contract
 from worldline.schema.receipt import Mode, Receipt
 from worldline.units import format_bytes
@@ -57,7 +57,7 @@ def live(shared: Shared, session: str, target: str | None) -> Live:
         state_bytes=state_bytes,
         bytes_per_s=min((anchor.bytes_per_s for anchor in anchors), default=None),
         dirty_bytes_per_s=max((anchor.dirty_bytes_per_s for anchor in anchors), default=None),
-        memory_free_bytes=None if target is None else _free_bytes(hosts, target, row.host),
+        memory_free_bytes=None if target is None else _free_bytes(hosts, target, row),
         told=told,
         anchors=anchors,
     )
@@ -69,17 +69,19 @@ def _state_bytes(host: Host | None, session: str) -> int | None:
     return next((held.state_bytes for held in host.facts.sessions if held.session == session), None)
 
 
-def _free_bytes(hosts: Mapping[str, Host], target: str, owner: str | None) -> int:
+def _free_bytes(hosts: Mapping[str, Host], target: str, row: Session) -> int:
+    """What there is for the session: free memory, and the slots that were prewarmed for its like."""
     if target not in hosts:
         raise UnknownHost(f"no host {target} in this fleet; it has {', '.join(sorted(hosts))}", host=target)
-    if target == owner:
+    if target == row.host:
         raise AlreadyThere(f"the session is on host {target}", host=target)
     facts = hosts[target].facts
     if facts is None or not hosts[target].alive:
         raise HostGone(f"host {target} is gone", host=target)
     if hosts[target].cordon is not None:
         raise HostCordoned(f"host {target} is cordoned and takes no sessions; uncordon it first", host=target)
-    return facts.memory_bytes - facts.memory_used_bytes
+    slots_bytes = facts.slot_bytes.count(row.arena_bytes) * row.arena_bytes
+    return facts.memory_bytes - facts.memory_used_bytes + slots_bytes
 
 
 def _used_a_link(receipt: Receipt) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STEPS = 64
+ENDINGS = (".csv", ".png", ".svg")
 GB = 1e9
 NO_WAY = "none"
 FREEZE, PRECOPY, ROLLS = COLORS[1], COLORS[0], COLORS[2]
@@ -54,9 +55,14 @@ def anchors_of(texts: Sequence[str]) -> tuple[Anchor, ...]:
 
 def write_grid(path: Path, situation: Situation, anchors: Sequence[Anchor]) -> tuple[Path, ...]:
     """Writes and names `path`.csv, .png and .svg: plans over bandwidth and dirty rate, around the situation's own.
+    Of these endings `path` may have one already.
 
     Raises `MissingExtra` where figures can't be drawn, and `BadValue` where nothing can be written.
     """
+    if path.name in {"", ".."}:
+        raise BadValue(f"--grid names the files' common beginning, and {path} is a folder")
+    stem = path.with_suffix("") if path.suffix in ENDINGS else path
+    table, *pictures = (stem.with_name(stem.name + ending) for ending in ENDINGS)
     figure = new_figure(12.5, 6.4)
     wires, dirties = _axes_of(situation, anchors)
     plans = [[_plan_at(situation, wire, dirty) for wire in wires] for dirty in dirties]
@@ -68,11 +74,11 @@ def write_grid(path: Path, situation: Situation, anchors: Sequence[Anchor]) -> t
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_csv(path.with_suffix(".csv"), wires, dirties, plans)
-        save_figure(figure, path)
+        _write_csv(table, wires, dirties, plans)
+        save_figure(figure, stem)
     except OSError as error:
         raise BadValue(f"{path} can't be written: {error.strerror}") from error
-    return tuple(path.with_suffix(suffix) for suffix in (".csv", ".png", ".svg"))
+    return (table, *pictures)
 
 
 def _axes_of(situation: Situation, anchors: Sequence[Anchor]) -> tuple[list[float], list[float]]:

@@ -42,8 +42,8 @@ def ensure_figures() -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Writes `path` with the endings .svg and .png."""
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(path.with_suffix(".png"), dpi=DOTS_PER_INCH)
+    figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})
+    figure.savefig(path.with_name(f"{path.name}.png"), dpi=DOTS_PER_INCH)
 
 
 def draw_figures(folder: Path, parts: Sequence[Plot | Drawing], data: Data) -> None:

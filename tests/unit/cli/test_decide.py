@@ -42,16 +42,17 @@ def test_no_way_is_exit_code_5_and_an_answer(capsys):
 
 
 def test_a_grid_is_a_table_and_a_picture_with_the_measured_point(capsys, tmp_path):
-    decided(capsys, *GATE, "--bandwidth", "5GB/s", "--grid", str(tmp_path / "g"), "--anchor", "here=1.9GB/s,0.4GB/s")
-    rows = list(csv.DictReader((tmp_path / "g.csv").read_text().splitlines()))
+    anchor = ("--anchor", "here=1.9GB/s,0.4GB/s")
+    decided(capsys, *GATE, "--bandwidth", "5GB/s", "--grid", str(tmp_path / "v1.2.png"), *anchor)
+    rows = list(csv.DictReader((tmp_path / "v1.2.csv").read_text().splitlines()))
     assert {row["choice"] for row in rows} == {"none", "freeze", "precopy", "rolls"}
     for row in rows:
         assert row["admissible"] == "False" or float(row["needed_bytes_per_s"]) <= 1.000001 * float(
             row["bandwidth_bytes_per_s"]
         )
-    drawn = (tmp_path / "g.svg").read_text()
+    drawn = (tmp_path / "v1.2.svg").read_text()
     assert all(words in drawn for words in ("here (measured)", "rolls wins (projected)", "B = D", "not measured"))
-    assert (tmp_path / "g.png").stat().st_size > 10_000
+    assert (tmp_path / "v1.2.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,9 @@ def test_a_grid_is_a_table_and_a_picture_with_the_measured_point(capsys, tmp_pat
         [*GATE, "--bandwidth", "5GB/s", "--codec", "zip"],
         [*GATE, "--bandwidth", "5GB/s", "--concurrent", "0"],
         [*GATE, "--bandwidth", "5GB/s", "--grid", "/dev/null/x"],
+        [*GATE, "--bandwidth", "5GB/s", "--grid", "/"],
+        [*GATE, "--bandwidth", "5GB/s", "--grid", "."],
+        [*GATE, "--bandwidth", "5GB/s", "--target", "b"],
         [*GATE, "--bandwidth", "5GB/s", "--grid", "/tmp/x", "--anchor", "nonsense"],
     ],
 )

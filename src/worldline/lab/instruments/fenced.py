@@ -77,10 +77,14 @@ class FencedWorld:
 
     def _fenced(self, live: LiveWorld) -> LiveWorld:
         rules = tuple(live.rules)
-        strangers = [rule for rule in rules if not isinstance(rule, Rule)]
-        if strangers:
-            raise TypeError(f"{strangers[0]!r:.60} is no rule")
+        for rule in rules:
+            _check_rule(rule)
         return FencedLive(self.name, self.readout, live, rules)
+
+
+def _check_rule(rule: object) -> None:
+    if not isinstance(rule, Rule):
+        raise TypeError(f"{str(rule)[:60]!r} is no rule")
 
 
 def _check(shown: object, declared: Readout) -> None:
