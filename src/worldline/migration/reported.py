@@ -21,6 +21,11 @@ class Reported:
         self._leaves: Leaves | None = None
         self._digests: list[bytes | None] = []
         self._versions: deque[Version] = deque(maxlen=VERSIONS_MAX)
+        self._named: set[Extent] = set()
+
+    def name(self, extents: Iterable[Extent]) -> None:
+        """The target was told to read these before the next cut, since when the kernel watches them."""
+        self._named.update(extents)
 
     def residual(self, cut: CutTaken, rows_bytes: int | None) -> Residual:
         """What the target is not known to have of a cut; it will be written, so what it read there is forgotten.
@@ -28,6 +33,7 @@ class Reported:
         `rows_bytes`: of rows in one step; None where every dirty leaf is sent whole.
         """
         leaves = self._place(cut.manifest)
+        self._believe_named(leaves, cut)
         for index in cut.doubted:
             self._digests[index] = None
         present = Present(cut.manifest, leaves.extents, cut.digests, tuple(self._digests), cut.rows)
@@ -37,6 +43,16 @@ class Reported:
         self._versions = deque((v for v in self._versions if v.block != cut.manifest.block), VERSIONS_MAX)
         self._versions.append(Version(cut.manifest.block, cut.digests, cut.rows))
         return residual
+
+    def _believe_named(self, leaves: Leaves, cut: CutTaken) -> None:
+        """A named leaf whose digest the source knew before the cut was not written in between: the target, which shares
+        the memory, reads what the cut has. Its report of the round, or the seal's root, says whether it did.
+        """
+        named, self._named = self._named, set()
+        for extent in named:
+            index = leaves.index_of(extent)
+            if index is not None and (digest := cut.digests[index]) is not None:
+                self._digests[index] = digest
 
     def _place(self, manifest: Manifest) -> Leaves:
         """Leaves that lie where one lay before keep what is known of them."""

@@ -22,6 +22,7 @@ from worldline.migration.rounds import Cut, Freeze, GoOn, Limits, Refuse, RoundR
 from worldline.migration.source_words import (
     TRANSITIONS,
     Abort,
+    Announced,
     CloseLink,
     Command,
     Connected,
@@ -34,6 +35,7 @@ from worldline.migration.source_words import (
     LinkLost,
     Phase,
     Post,
+    PostEarly,
     Posted,
     PreparedIn,
     ReadRest,
@@ -59,6 +61,8 @@ class _Round:
 
     number: int = 0
     nbytes: int = 0
+    early_bytes: int = 0
+    """Of them, named before the round was posted."""
     posted_at_s: float = 0.0
     idle_s: float = 0.0
     """Of the post: the link was not to be used."""
@@ -85,6 +89,8 @@ class SourceMachine:
         self._cut: CutTaken | None = None
         self._generation = 0
         self._dirty_bytes_before = 0
+        self._early_bytes = 0
+        """Named since the last round, and part of the next one."""
         self._bytes_moved = 0
         self._frozen_at_s = 0.0
         self._held = False
@@ -126,6 +132,8 @@ class SourceMachine:
         match event:
             case Connected():
                 return self._connected(now_s)
+            case Announced():
+                return self._announced(event, now_s)
             case CutTaken():
                 return self._cut_taken(event, now_s)
             case RestRead():
@@ -165,6 +173,12 @@ class SourceMachine:
 
     # ---- rounds
 
+    def _announced(self, event: Announced, now_s: float) -> list[Command]:
+        """The target reads what is final already, beside the source: after the freeze both have it behind them."""
+        self._reported.name(event.extents)
+        self._early_bytes += sum(extent.nbytes for extent in event.extents)
+        return [PostEarly(event.extents, max(self._deadline_at_s - now_s, 0.001))]
+
     def _cut_taken(self, cut: CutTaken, now_s: float) -> list[Command]:
         self._cut = cut
         self._generation += 1
@@ -184,7 +198,7 @@ class SourceMachine:
                 self._frozen_at_s = cut.held_at_s
                 line = f"frozen at block {cut.manifest.block}, {format_bytes(dirty_bytes)} to send"
                 self._enter(Phase.FROZEN, line, now_s)
-                if not residual.leaves and not residual.steps:
+                if not residual.leaves and not residual.steps and not self._early_bytes:
                     return [manifest, *self._seal(now_s)]
                 rest: list[Command] = [ReadRest()] if cut.root is None else []
                 return [manifest, *self._post(residual, now_s), *rest]
@@ -214,7 +228,11 @@ class SourceMachine:
         return self._limits.rolls and (bytes_per_s is None or bytes_per_s < self._limits.rolls_bytes_per_s_max)
 
     def _post(self, residual: Residual, now_s: float) -> list[Command]:
-        self._round = _Round(self._round.number + 1, residual.nbytes, now_s, arrived=False, touched=residual.touched)
+        early_bytes, self._early_bytes = self._early_bytes, 0
+        nbytes = residual.nbytes + early_bytes
+        self._round = _Round(
+            self._round.number + 1, nbytes, early_bytes, now_s, arrived=False, touched=residual.touched
+        )
         wake_at_s = self.wake_at_s
         assert wake_at_s is not None, "a round is posted while COPYING or FROZEN"
         extents = merge(residual.leaves, self._limits.chunk_bytes, self._limits.tail_bytes_min)
@@ -257,7 +275,8 @@ class SourceMachine:
         self._reported.add(event.items)
         if proves:
             return self._rows_reported(now_s)
-        self._rate.add(self._round.nbytes, now_s - self._round.posted_at_s - self._round.idle_s)
+        sending_s = now_s - self._round.posted_at_s - self._round.idle_s
+        self._rate.add(self._round.nbytes - self._round.early_bytes, sending_s)
         self._held = True
         self._enter(Phase.CUTTING, f"the target has digested round {event.round}", now_s)
         return [TakeCut(compares=True, remembers=self._rolls_pay)]

@@ -45,6 +45,15 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """The engine says within a block that it writes these leaves of the latest manifest no more before the boundary.
+    They are watched from before it said so.
+    """
+
+    extents: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CutTaken:
     """The engine stands at a block boundary and is held. `digests` are the leaves' in manifest order, None for one that
     was not read: it is taken to differ from what the target has.
@@ -131,7 +140,18 @@ class Deadline:
 
 
 Event: TypeAlias = (
-    Connected | CutTaken | RestRead | Posted | DigestsIn | PreparedIn | RefusedIn | LinkLost | Abort | Retire | Deadline
+    Connected
+    | Announced
+    | CutTaken
+    | RestRead
+    | Posted
+    | DigestsIn
+    | PreparedIn
+    | RefusedIn
+    | LinkLost
+    | Abort
+    | Retire
+    | Deadline
 )
 
 
@@ -178,6 +198,17 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
+class PostEarly:
+    """Name these extents of a handed-over arena to the target while the block is still being made. Not answered: the
+    round that the next cut begins counts them with its own.
+    """
+
+    extents: tuple[Extent, ...]
+    deadline_s: float
+    """As in `Post`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """One step, for people: what `Progress` shows."""
 
@@ -221,7 +252,9 @@ class CloseLink:
     """Fence the link; the session stays."""
 
 
-Command: TypeAlias = TakeCut | ReadRest | Thaw | SendRecord | Post | Report | Sealed | Failed | Fence | CloseLink
+Command: TypeAlias = (
+    TakeCut | ReadRest | Thaw | SendRecord | Post | PostEarly | Report | Sealed | Failed | Fence | CloseLink
+)
 
 
 # ---- which event may lead where
@@ -234,6 +267,7 @@ TRANSITIONS: Table[Phase] = {
         Deadline: (Phase.CONNECTING, Phase.THAWED),
     },
     Phase.CUTTING: {
+        Announced: (Phase.CUTTING,),
         CutTaken: (Phase.COPYING, Phase.FROZEN, Phase.SEALED, Phase.THAWED),
         DigestsIn: (Phase.CUTTING, Phase.THAWED),
         PreparedIn: (Phase.THAWED,),
@@ -280,7 +314,7 @@ TRANSITIONS: Table[Phase] = {
     },
     Phase.RETIRED: dict.fromkeys((PreparedIn, RefusedIn, LinkLost, Abort, Retire, Deadline), (Phase.RETIRED,)),
     Phase.THAWED: dict.fromkeys(
-        (Connected, CutTaken, RestRead, Posted, DigestsIn, PreparedIn, RefusedIn, LinkLost, Abort, Deadline),
+        (Connected, Announced, CutTaken, RestRead, Posted, DigestsIn, PreparedIn, RefusedIn, LinkLost, Abort, Deadline),
         (Phase.THAWED,),
     ),
 }

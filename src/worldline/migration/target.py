@@ -64,6 +64,7 @@ from worldline.migration.target_words import (
     SendRecord,
     StopReceiving,
 )
+from worldline.schema.receipt import Mode
 from worldline.schema.rows import Copy
 from worldline.units import format_bytes
 from worldline.wire import records
@@ -74,6 +75,8 @@ class _Round:
     """The round whose bytes land."""
 
     number: int
+    generation: int
+    """The manifest's when the round began: what lands under it was named within a block, before the round's own cut."""
     nbytes: int = 0
     leaves: set[int] = field(default_factory=set)
     puts: Puts = field(default_factory=Puts)
@@ -105,7 +108,7 @@ class TargetMachine:
         self._linked = False
         self._ground: Ground | None = None
         self._generation = 0
-        self._round = _Round(1)
+        self._round = _Round(1, 0)
         self._tickets = 0
         self._bytes_landed = 0
         self._seal: SealIn | None = None
@@ -230,16 +233,23 @@ class TargetMachine:
         self._expect_receiving("a manifest")
         if event.generation != self._generation + 1:
             raise Malformed(f"manifest {event.generation} came where {self._generation + 1} was due")
-        if self._round.leaves:
+        if self._round.leaves and not self._early:
             raise Malformed("a manifest in the middle of a round")
         check_placed(event.manifest, self._capacity, self._limits.leaves_max)
+        before, self._ground = self._ground, Ground(event.manifest, self._ground)
         self._generation = event.generation
-        self._ground = Ground(event.manifest, self._ground)
+        if before is not None:
+            self._round.leaves = self._ground.leaves.carried(before.leaves, self._round.leaves)
         self._story.tell(
             now_s,
             f"manifest {event.generation}: block {event.manifest.block}, {format_bytes(event.manifest.layout.nbytes)}",
         )
         return []
+
+    @property
+    def _early(self) -> bool:
+        """Whether a handed-over round has not come to its own cut yet: its leaves are named while a block is made."""
+        return self._hands_over and self._round.generation == self._generation
 
     def _landed(self, event: LandedIn) -> list[Command]:
         ground = self._expect_round("bytes")
@@ -249,6 +259,8 @@ class TargetMachine:
         self._round.nbytes += covered
         self._round.leaves.update(ground.leaves.touched(event.extent))
         self._bytes_landed += covered
+        if self._hands_over and not self._early:
+            return []  # all of it is there already: the round's end has it read as a whole
         return self._digest(ground, whole)
 
     def _rows(self, event: CopyIn | RowsIn) -> list[Command]:
@@ -282,11 +294,11 @@ class TargetMachine:
             return commands
         return commands + (self._read_rest(ground) if self._seal is None else self._verify(ground))
 
-    def _digest(self, ground: Ground, indices: list[int]) -> list[Command]:
+    def _digest(self, ground: Ground, indices: list[int], hurry: bool = False) -> list[Command]:
         if not indices:
             return []
         self._tickets += 1
-        return [Digest(self._tickets, ground.lend(indices, self._tickets))]
+        return [Digest(self._tickets, ground.lend(indices, self._tickets), hurry)]
 
     def _round_end(self, event: RoundEndIn, now_s: float) -> list[Command]:
         ground = self._expect_receiving("a round's end")
@@ -308,7 +320,9 @@ class TargetMachine:
         if self._round.puts.pending:
             return []
         missing = [index for index in ground.missing() if index in self._round.leaves]
-        return self._digest(ground, missing) or self._answer_round(ground)
+        # The first round of a pre-copy is all of the state and the session plays on; a later one may be the last.
+        hurry = self._attempt.mode is not Mode.PRECOPY or self._round.number > 1
+        return self._digest(ground, missing, hurry) or self._answer_round(ground)
 
     def _answer_round(self, ground: Ground) -> list[Command]:
         """Tells the source what lies here, once the lanes have read all of the round."""
@@ -316,7 +330,7 @@ class TargetMachine:
             return []
         leaves = tuple(records.LeafDigest(extent, digest) for extent, digest in ground.read(self._round.leaves))
         number = self._round.number
-        self._round = _Round(number + 1)
+        self._round = _Round(number + 1, self._generation)
         return [SendRecord(records.Digests(number, leaves))] if self._linked else []
 
     def _lane_done(self, event: LaneDone) -> list[Command]:
@@ -361,14 +375,14 @@ class TargetMachine:
         """Reads what nobody has read, once everything is in place."""
         if self._round.puts.pending:
             return []
-        return self._digest(ground, ground.missing()) or self._complete(ground)
+        return self._digest(ground, ground.missing(), hurry=True) or self._complete(ground)
 
     def _complete(self, ground: Ground) -> list[Command]:
         if ground.waiting or self._round.puts.pending:
             return []
         digests = tuple(digest for digest in ground.digests if digest is not None)
         if len(digests) != len(ground.leaves):
-            return self._digest(ground, ground.missing())
+            return self._digest(ground, ground.missing(), hurry=True)
         return [ComputeRoot(ground.manifest, digests)]
 
     def _root_computed(self, event: RootComputed, now_s: float) -> list[Command]:

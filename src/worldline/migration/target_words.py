@@ -173,10 +173,13 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Digest these leaves where they lie, on the lanes; answer `LaneDone` with the same ticket."""
+    """Digest these leaves where they lie, on the lanes; answer `LaneDone` with the same ticket. `hurry`: a session may
+    be waiting for it, so let more than the lanes read.
+    """
 
     ticket: int
     extents: tuple[Extent, ...]
+    hurry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

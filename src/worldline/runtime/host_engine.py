@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from worldline.clock import Clock
 from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
+from worldline.migration.leaves import place_of
 from worldline.runtime.frames import Shown, show
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_readings import Readings, leaves_at_rest, without_written
@@ -189,7 +190,7 @@ class Engine:
             raise LayoutRefused("the world took over a state of another layout than the one that was verified")
         written = self.arena.written_here() if isinstance(self.arena, HandedOver) else None
         digests: Sequence[bytes | None] = [None] * len(proven.digests)
-        if written is not None and manifest.placements == proven.manifest.placements:
+        if written is not None and place_of(manifest) == place_of(proven.manifest):
             digests = without_written(manifest, proven.digests, written)
         if root(self._layout_digest(manifest), self._readings.read(manifest, digests)) != proven.root:
             raise Corrupt("the world's state after the installation is not the state that was verified")
@@ -277,6 +278,12 @@ class Engine:
         """The session is to play on, and another survey follows that of `manifest`."""
         self.arena.give_back()
         self._readings.keep_quiet(manifest)
+
+    def tell_final(self, on_final: Callable[[tuple[Extent, ...]], None] | None) -> None:
+        """Who is told of leaves that the world says are final until the boundary, from the engine's thread; those
+        announced before in the same block are told of with the next ones. From any thread.
+        """
+        self._readings.on_final = on_final
 
     def let_go_on(self) -> None:
         """No survey will follow. From any thread; takes effect before the next block."""

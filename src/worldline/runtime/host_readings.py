@@ -11,7 +11,7 @@ Called from the session's engine thread, but for the lanes' own reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -56,6 +56,10 @@ class Readings:
         self._announced: list[Extent] = []
         self._final: list[Extent] = []
         """Of those, what nobody reads yet."""
+        self.on_final: Callable[[tuple[Extent, ...]], None] | None = None
+        """Told, in the engine's thread, of what is armed and final until the boundary. From any thread."""
+        self._told = 0
+        """Of what was announced in this block."""
         self._proven: Mapping[Extent, bytes] = {}
         """What is read once more, and what it must be."""
 
@@ -76,7 +80,7 @@ class Readings:
         self._watch = None
         self._arena.unwatch()
         self._known, self._leaves = {}, None
-        self._loud, self._announced, self._final = set(), [], []
+        self._loud, self._announced, self._final, self._told = set(), [], [], 0
 
     # ---- at a boundary
 
@@ -176,7 +180,7 @@ class Readings:
 
     def begin_block(self) -> None:
         """What was announced in the block before is written anew: its pages are to cost nothing."""
-        announced, self._announced, self._final = self._announced, [], []
+        announced, self._announced, self._final, self._told = self._announced, [], [], 0
         if self._watch is None or not announced:
             return
         self.settle()
@@ -206,6 +210,10 @@ class Readings:
     def _read_final(self) -> None:
         final, self._final = self._final, []
         self._read_meanwhile(final)
+        on_final = self.on_final
+        if on_final is not None and self._told < len(self._announced):
+            on_final(tuple(self._announced[self._told :]))
+            self._told = len(self._announced)
 
     # ---- reading
 
@@ -243,16 +251,7 @@ class Readings:
                 self._known.update(pair for pair in pairs if pair[0] not in reading.forgotten)
 
     def _read_all(self, extents: Sequence[Extent]) -> list[bytes]:
-        if self._lanes is None:
-            return leaf_digests(self._arena, extents)
-        try:
-            futures = self._lanes.submit(self._arena, extents)
-        except LaneFull:
-            return leaf_digests(self._arena, extents)
-        jobs = list(zip(batches(extents), futures, strict=True))
-        parts = [leaf_digests(self._arena, batch) if future.cancel() else None for batch, future in reversed(jobs)]
-        done = zip(reversed(parts), futures, strict=True)
-        return [digest for part, future in done for digest in (future.result() if part is None else part)]
+        return leaf_digests(self._arena, extents) if self._lanes is None else self._lanes.read(self._arena, extents)
 
 
 def without_written(

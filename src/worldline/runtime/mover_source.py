@@ -191,6 +191,8 @@ class SourceRun:
     async def _do(self, command: words.Command) -> None:
         match command:
             case words.TakeCut():
+                if command.compares and self._tools.transport.hands_over:
+                    self._listen_to_block()
                 self._cutting = self._work.spawn(self._take_cut(self._wish(command)))
             case words.ReadRest():
                 self._cutting = self._work.spawn(self._read_rest())
@@ -202,6 +204,9 @@ class SourceRun:
             case words.Post():
                 assert self._outbox is not None, "a post follows a connection"
                 self._outbox.put_post(lambda link: self._post(link, command))
+            case words.PostEarly(extents, deadline_s):
+                assert self._outbox is not None, "a cut is asked for over a link"
+                self._outbox.put_post(lambda link: _name(link, extents, deadline_s))
             case words.Report():
                 self._report(command)
             case words.Sealed():
@@ -271,6 +276,15 @@ class SourceRun:
         may_be_last = order.compares or self.order.mode is not Mode.PRECOPY
         return Wish(read, withdraw=may_be_last, rows=order.remembers)
 
+    def _listen_to_block(self) -> None:
+        """Until the cut: what the block in the making leaves final, the target can read beside this side."""
+        loop, events = asyncio.get_running_loop(), self._events
+
+        def tell(extents: tuple[Extent, ...]) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, words.Announced(extents))
+
+        self.session.engine.tell_final(tell)
+
     async def _take_cut(self, wish: Wish) -> None:
         move, asked_at_s = self.order.move, self._tools.clock.monotonic_s()
         try:
@@ -278,6 +292,8 @@ class SourceRun:
         except WorldlineError as error:
             self._events.put_nowait(Trouble(error.code, error.sentence))
             return
+        finally:
+            self.session.engine.tell_final(None)
         try:
             survey = await self.session.do(lambda engine: engine.survey(wish))
         except WorldlineError as error:
@@ -373,6 +389,10 @@ class SourceRun:
     def _work_failed(self, error: BaseException) -> None:
         log.error("move %s at its source: %r", self.order.move, error, exc_info=error)
         self._events.put_nowait(Trouble(Internal.code, repr(error)[:1000]))
+
+
+async def _name(link: Link, extents: tuple[Extent, ...], deadline_s: float) -> None:
+    await link.post(extents, deadline_s)
 
 
 def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:

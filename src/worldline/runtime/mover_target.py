@@ -16,6 +16,8 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any, assert_never
 
 from worldline.clock import Clock
@@ -33,7 +35,7 @@ from worldline.runtime.messages import PrepareTarget, SessionFailed
 from worldline.runtime.mover_outbox import Outbox
 from worldline.schema.fault import FaultName, fault_in
 from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
-from worldline.schema.layout import Extent, Manifest
+from worldline.schema.layout import Extent
 from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.rows import copy_rows, write_runs
@@ -107,6 +109,9 @@ class TargetAttempt:
         self._hosted: asyncio.Future[HostedSession] = asyncio.get_running_loop().create_future()
         self._work = SideWork(self._work_failed)
         self._receiving: asyncio.Task[None] | None = None
+        self._mapping: asyncio.Task[None] | None = None
+        self._reads: list[words.Digest] = []
+        self._reading = False
         self._puts: list[words.Put] = []
         self._putting = False
         self._rows_room = asyncio.Semaphore(ROWS_WAITING_MAX)
@@ -185,8 +190,11 @@ class TargetAttempt:
 
     async def _do(self, command: words.Command) -> None:
         match command:
-            case words.Digest(ticket, extents):
-                self._work.spawn(self._digest(ticket, extents))
+            case words.Digest():
+                self._reads.append(command)
+                if not self._reading:
+                    self._reading = True
+                    self._work.spawn(self._read())
             case words.Put():
                 self._puts.append(command)
                 if not self._putting:
@@ -228,6 +236,11 @@ class TargetAttempt:
             part = Extent(at, min(TOUCHED_BYTES, self._ground.early_bytes - at))
             await asyncio.to_thread(_touch, self._arena, part, self._tools.budget)
 
+    async def _map_early(self, arena: Arena, handed_over: HandedOver) -> None:
+        """The same for both mappings of what is handed over, while the source still plays."""
+        await self._tools.budget.turn()
+        await asyncio.to_thread(_map_both, arena, handed_over, self._tools.budget)
+
     # ---- receiving
 
     async def _receive(self) -> None:
@@ -238,6 +251,7 @@ class TargetAttempt:
                 assert isinstance(link.arena, Arena), "a handed-over arena is mapped by snapshot.arena"
                 self._arena = link.arena
                 self._handed_over = HandedOver.take(link.arena)
+                self._mapping = self._work.spawn(self._map_early(self._arena, self._handed_over))
             self._outbox = Outbox(link, self._link_failed)
             self._events.put_nowait(words.LinkUp())
             while True:
@@ -257,8 +271,6 @@ class TargetAttempt:
         record = records.decode_record(event.data)
         if isinstance(record, records.RowsRecord | records.CopyRecord):
             await self._rows_room.acquire()  # what waits to be put in place is bounded, and holds the source back
-        if isinstance(record, records.ManifestRecord) and record.generation == 1:
-            self._make_ready(record.manifest)
         if isinstance(record, records.Seal):
             self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:
@@ -270,19 +282,21 @@ class TargetAttempt:
         else:
             self._events.put_nowait(words.Abort(error.code, error.sentence))
 
-    def _make_ready(self, manifest: Manifest) -> None:
-        """In a pre-copy, once: what a handed-over arena needs at its activation, done while the source plays."""
-        handed_over = self._handed_over
-        if handed_over is None or self.order.mode is not Mode.PRECOPY:
-            return
-        places = [Extent(place.offset, place.capacity) for place in manifest.placements]
-        if all(0 <= place.offset <= place.offset + place.nbytes <= handed_over.capacity for place in places):
-            self._work.spawn(asyncio.to_thread(handed_over.make_ready, places))
-
-    async def _digest(self, ticket: int, extents: tuple[Extent, ...]) -> None:
-        assert self._arena is not None, "leaves lie in an arena"
-        digests = await self._tools.lanes.digests(self._arena, extents)
-        self._events.put_nowait(words.LaneDone(ticket, tuple(zip(extents, digests, strict=True))))
+    async def _read(self) -> None:
+        """What was asked for while leaves were read is the next reading: a job a leaf would cost more than the leaf."""
+        arena, lanes = self._arena, self._tools.lanes
+        assert arena is not None, "leaves lie in an arena"
+        while self._reads:
+            batch, self._reads = self._reads, []
+            extents = tuple(extent for command in batch for extent in command.extents)
+            if any(command.hurry for command in batch):
+                digests = await self._thread.do(partial(lanes.read, arena, extents))
+            else:
+                digests = await lanes.digests(arena, extents)
+            found = zip(extents, digests, strict=True)
+            for command in batch:
+                self._events.put_nowait(words.LaneDone(command.ticket, tuple(islice(found, len(command.extents)))))
+        self._reading = False
 
     async def _put_in_place(self) -> None:
         """One thread, in the order of the tickets; what has come while it was at work is its next batch."""
@@ -342,6 +356,8 @@ class TargetAttempt:
         engine, order = self._engine, self.order
         assert engine is not None, "the answer was given after the installation"
         if self._handed_over is not None:
+            assert self._mapping is not None, "it began when the arena came"
+            await asyncio.wait([self._mapping])
             self._handed_over.own()
             if self._arena is not None:  # the read-only mapping through which it was verified
                 self._arena.close(wait=False)
@@ -431,6 +447,15 @@ class TargetAttempt:
 def _touch(arena: Arena, extent: Extent, budget: Budget) -> None:
     meter = Meter(budget)
     arena.touch(extent)
+    meter.count()
+
+
+def _map_both(arena: Arena, handed_over: HandedOver, budget: Budget) -> None:
+    meter = Meter(budget)
+    occupied = arena.occupied()
+    for extent in occupied:
+        arena.touch(extent)
+    handed_over.make_ready(occupied)
     meter.count()
 
 

@@ -251,26 +251,43 @@ class Arena:
         """Memory that the arena takes in the whole system, whoever has mapped it."""
         return os.fstat(self.fd).st_blocks * 512
 
+    def occupied(self) -> list[Extent]:
+        """Where there is memory behind the arena, whoever has mapped it."""
+        found: list[Extent] = []
+        at = 0
+        while at < self._capacity:
+            try:
+                start = os.lseek(self.fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole is left
+                    raise
+                break
+            at = os.lseek(self.fd, start, os.SEEK_HOLE)
+            found.append(Extent(start, at - start))
+        return found
+
     def close(self, wait: bool = True) -> None:
         """Fences this process off the arena and gives its part of the memory back, whatever views still exist.
         Idempotent. Without `wait` the fence holds at the return, and the page tables are cleared after it.
         """
         if self._view is None:
             return
-        self.unwatch()
-        if self._aside is None and not wait:
-            self.withdraw()
+        if wait:
+            self.unwatch()
         elif self._aside is None:
+            self.withdraw()
+        if self._aside is None:
             _cover(self._address, self._capacity)
         self._view = None
         self._writable = False
         os.close(self._fd)
         del self._home
         aside, self._aside = self._aside, None
+        watch, self._watch = self._watch, None
         if aside is not None and wait:
             _cover(aside.address, self._capacity)
         elif aside is not None:
-            threading.Thread(target=_cover, args=(aside.address, self._capacity, aside), name="arena-unmap").start()
+            threading.Thread(target=_clear, args=(aside, self._capacity, watch), name="arena-unmap").start()
 
     def _map(self, protection: int, flags: int, fd: int) -> None:
         put(self._address, self._capacity, protection, flags, fd)
@@ -325,7 +342,14 @@ def put(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None
         advise(address, nbytes, mmap.MADV_DONTFORK)
 
 
-def _cover(address: int, nbytes: int, _keeps: object = None) -> None:
+def _clear(aside: Range, nbytes: int, watch: Watch | None) -> None:
+    """What nobody reaches any more is cleared: it takes as long as the mapping was large."""
+    if watch is not None:
+        watch.close()
+    _cover(aside.address, nbytes)
+
+
+def _cover(address: int, nbytes: int) -> None:
     """Private zeros in place of what was mapped."""
     try:
         put(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1)

@@ -1,19 +1,22 @@
 """From a manifest and the bytes in an arena back to a tree that an engine takes over.
 
 Everything that a foreign manifest says is checked before anything is allocated. After a rebuild, resident tensors
-lie in the arena itself; gathered ones are the session's own, in fresh storages, because the next capture overwrites
-their places. Aliases are aliases again, strides are what they were.
+lie in the arena itself, and so do whole tensors that are declared to keep their bytes: nothing of them is copied. Other
+gathered ones are the session's own, in fresh storages, because the next capture overwrites their places. Aliases are
+aliases again, strides are what they were.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 
 import torch
 
 from worldline.errors import LayoutRefused, Malformed
-from worldline.schema.layout import Extent, Manifest, View
+from worldline.schema.inventory import Once, Static
+from worldline.schema.layout import Extent, Manifest, Segment, View
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.checks import check_manifest
 from worldline.snapshot.dtypes import ITEM_BYTES, RNG
@@ -47,15 +50,13 @@ def rebuild(manifest: Manifest, arena: Arena) -> Rebuilt:
     generators = _generators(manifest, arena)
     taken = [Extent(place.offset, place.capacity) for place in manifest.placements if place.capacity]
     memory = ArenaMemory(arena, taken)
-    storages = _storages(manifest, arena)
+    lying = _lying(manifest)
+    storages = _storages(manifest, arena, lying)
     objects = [
         generator or _tensor(view, storages[view.segment]) for view, generator in zip(views, generators, strict=True)
     ]
-    places = {
-        segment.name: place
-        for segment, place in zip(manifest.layout.segments, manifest.placements, strict=True)
-        if not place.resident and place.capacity
-    }
+    placed = enumerate(zip(manifest.layout.segments, manifest.placements, strict=True))
+    places = {segment.name: place for number, (segment, place) in placed if number not in lying and place.capacity}
     return Rebuilt(_tree(node, objects), memory, Gatherer(memory, manifest.layout.leaf_bytes, places))
 
 
@@ -128,14 +129,39 @@ def _generators(manifest: Manifest, arena: Arena) -> list[torch.Generator | None
     return made
 
 
-def _storages(manifest: Manifest, arena: Arena) -> list[torch.UntypedStorage | None]:
+def _lying(manifest: Manifest) -> frozenset[int]:
+    """Segments whose tensors lie in the arena from now on: the resident ones, and those that are one whole tensor each
+    and declared to keep their bytes.
+
+    Declared or not, whatever is written there is seen as any write to the arena is. A tensor that is bound anew all the
+    same leaves its place unused until the session moves again.
+    """
+    views: dict[int, list[View]] = {}
+    for view in manifest.layout.views:
+        views.setdefault(view.segment, []).append(view)
+    return frozenset(
+        number
+        for number, (segment, place) in enumerate(zip(manifest.layout.segments, manifest.placements, strict=True))
+        if place.resident or (isinstance(segment.write, Static | Once) and _is_whole(segment, views.get(number, [])))
+    )
+
+
+def _is_whole(segment: Segment, views: list[View]) -> bool:
+    if len(views) != 1 or views[0].dtype == RNG or not segment.nbytes:
+        return False
+    (view,) = views
+    dense = tuple(math.prod(view.shape[dim + 1 :]) for dim in range(len(view.shape)))
+    return view.strides == dense and math.prod(view.shape) * ITEM_BYTES[view.dtype] == segment.nbytes
+
+
+def _storages(manifest: Manifest, arena: Arena, lying: frozenset[int]) -> list[torch.UntypedStorage | None]:
     """One storage a segment; None for the tree, for generators and where nothing lies."""
     wanted = {view.segment for view in manifest.layout.views if view.dtype != RNG}
     storages: list[torch.UntypedStorage | None] = []
     for number, (segment, place) in enumerate(zip(manifest.layout.segments, manifest.placements, strict=True)):
         if number not in wanted or not segment.nbytes:
             storages.append(None)
-        elif place.resident:
+        elif number in lying:
             storages.append(storage_over(arena, Extent(place.offset, segment.nbytes)))
         else:
             own = torch.empty(segment.nbytes, dtype=torch.uint8)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LAYOUT_DIGEST = layout_digest(LAYOUT)
 LEAVES = tuple(manifest_at(0).leaves())
 WITHHELD_BYTES = 16
+ANNOUNCED_SHARE = 0.5
 
 
 def state_root(arena: Arena) -> bytes:
@@ -71,6 +72,10 @@ class SimLink:
             delay_s = self._deliver(self.at_target, lambda extent=extent: self._land(extent))  # type: ignore[misc]
         posted = source.Posted(nbytes + sum(extent.nbytes for extent in extents))
         self.at_source.host.after(delay_s, lambda: self.at_source.feed(posted) if self.open else None)
+
+    def name(self, extents: Sequence[Extent]) -> None:
+        for extent in extents:
+            self._deliver(self.at_target, lambda extent=extent: self._land(extent))  # type: ignore[misc]
 
     def _land(self, extent: Extent) -> None:
         sim, run = self.sim, self.at_target
@@ -114,6 +119,8 @@ class SourceRun:
         self._late_writes: list[int] = []
         self._read = False
         """The latest cut was read when it was taken."""
+        self._named: dict[Extent, bytes] = {}
+        """What the engine has called final within its block, and what was there then."""
         now_s = host.timeline.now_s
         limits = replace(LIMITS, rolls=not order.hands_over)
         self.machine = host.sim.kinds.source(attempt_of(order), order.contract, now_s, limits)
@@ -153,6 +160,8 @@ class SourceRun:
         self.host.tell("%s source: %s", self.order.move, type(command).__name__)
         match command:
             case source.TakeCut():
+                if command.compares and self.order.hands_over:
+                    self.host.after(self.host.sim.rng.uniform(0.0, 0.002), self._announce)
                 self.engine.hold(self.order.move, lambda: self._cut(command))
             case source.ReadRest():
                 self.host.after(self.host.sim.rng.uniform(0.0005, 0.01), self._read_rest)
@@ -169,6 +178,9 @@ class SourceRun:
                 if self._read:
                     self._write_late(extents)
                 self.link.post(extents, steps)
+            case source.PostEarly(extents):
+                assert self.link is not None, "a cut is asked for over a link"
+                self.link.name(extents)
             case source.Sealed() | source.Failed():
                 self._answer(command)
             case source.Fence():
@@ -196,13 +208,25 @@ class SourceRun:
             return
         self._read = order.compares
         found = leaf_digests(engine.arena, LEAVES)
+        named, self._named = self._named, {}
         digests = tuple(
-            digest if order.compares or (order.remembers and index == WINDOW) else None
+            digest
+            if (order.compares or (order.remembers and index == WINDOW)) and named.get(LEAVES[index], digest) == digest
+            else None
             for index, digest in enumerate(found)
         )
-        whole = root(LAYOUT_DIGEST, found) if order.compares else None
+        whole = None if None in digests else root(LAYOUT_DIGEST, found)
         held_at_s = self.host.timeline.now_s - 0.001
         self.feed(source.CutTaken(manifest_at(engine.block), digests, whole, LAYOUT_DIGEST, engine.block, held_at_s))
+
+    def _announce(self) -> None:
+        """The engine may be wrong about its block: what it writes all the same is not known at the cut."""
+        if self.engine.ended or self.machine.phase is not source.Phase.CUTTING:
+            return
+        leaves = tuple(leaf for leaf in LEAVES if self.host.sim.rng.random() < ANNOUNCED_SHARE)
+        if leaves:
+            self._named.update(zip(leaves, leaf_digests(self.engine.arena, leaves), strict=True))
+            self.feed(source.Announced(leaves))
 
     def _read_rest(self) -> None:
         if self.engine.ended or self.machine.phase is not source.Phase.FROZEN:

@@ -88,6 +88,29 @@ class Lanes:
             raise LaneFull("the verification lanes are full", jobs=len(jobs), jobs_max=self._jobs_max)
         return [self._start(arena, batch) for batch in jobs]
 
+    def read(self, arena: BytesAt, extents: Sequence[Extent]) -> list[bytes]:
+        """The digests of all extents, in order, by the lanes and the calling thread together: the lanes from the front,
+        as far as the queue has room, and the caller from the back. Never refused.
+        """
+        jobs = batches(extents)
+        lent: list[Future[list[bytes]]] = []
+        mine: deque[list[bytes]] = deque()
+        end = len(jobs)  # from here on the caller has read
+        try:
+            while True:
+                while len(lent) < end and self._room.acquire(blocking=False):
+                    lent.append(self._start(arena, jobs[len(lent)]))
+                if len(lent) == end:
+                    if not lent or not lent[-1].cancel():
+                        break
+                    lent.pop()
+                end -= 1
+                mine.appendleft(leaf_digests(arena, jobs[end]))
+            return [digest for part in (*(future.result() for future in lent), *mine) for digest in part]
+        finally:
+            for future in lent:
+                future.cancel()
+
     @property
     def queued_bytes(self) -> int:
         """Bytes waiting or being digested."""

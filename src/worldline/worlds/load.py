@@ -54,7 +54,8 @@ STRIDE = 8
 class LoadOptions:
     """`scale` 1 is the real size; `bytes` (such as `256MB`), where given, chooses the scale instead.
 
-    A block takes `block_period_ms`, of which it computes for `compute_share`, or as long as it takes.
+    A block takes `block_period_ms`, of which it computes for `compute_share`, or as long as it takes. Where it
+    `announces`, it says within a block what it will not write again.
     """
 
     scale: float = 1.0
@@ -64,6 +65,7 @@ class LoadOptions:
     vae: bool = True
     block_period_ms: float = 0.0
     compute_share: float = 0.0
+    announces: bool = True
 
     def __post_init__(self) -> None:
         if self.layers > LAYERS_MAX or self.horizon_frames > HORIZON_FRAMES_MAX:
@@ -146,7 +148,7 @@ class LoadLive:
         if i < self._shape.action_layers:
             _append(t["kv_cache_mouse"][i], 1, pen)
             _append(t["kv_cache_keyboard"][i], 1, pen)
-        if self.written is not None:
+        if self.written is not None and self._options.announces:
             for name in _WINDOWS:
                 for side in ("k", "v"):
                     self.written(t[name][i][side])

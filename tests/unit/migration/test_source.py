@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +115,43 @@ def test_a_leaf_that_was_torn_while_it_was_sent_is_clean_if_it_landed_as_it_is_n
     source.handle(reported(1, l0="A", l1="b", l2="c", l3="d"), 0.1)
     commands = source.handle(cut(2, *"Abcd"), 0.2)
     assert kinds(commands) == [records.ManifestRecord, records.Seal, s.Sealed]
+
+
+def cutting() -> s.SourceMachine:
+    """One round is over: the target has read `abcd`, and the cut that compares is waited for."""
+    source = machine(contract=Contract(pause_bound_s=1.0))
+    source.handle(s.Connected(), 0.0)
+    source.handle(cut(1, *"abcd"), 0.0)
+    source.handle(s.Posted(4000), 0.1)
+    assert kinds(source.handle(reported(1, l0="a", l1="b", l2="c", l3="d"), 0.1)) == [s.TakeCut]
+    return source
+
+
+def test_what_is_announced_is_named_at_once_and_not_posted_again_where_nobody_wrote_it_since() -> None:
+    source = cutting()
+    assert source.handle(s.Announced(EXTENTS[2:]), 0.2) == [
+        s.PostEarly(EXTENTS[2:], Contract().completion_deadline_s - 0.2)
+    ]
+    known = (None, digest("b"), digest("C"), None)
+    commands = source.handle(replace(cut(2, *"abcd"), digests=known, root=None), 0.3)
+    assert source.phase is s.Phase.FROZEN
+    assert posted_extents(commands) == (EXTENTS[0], EXTENTS[3])
+    source.handle(s.RestRead(tuple(map(digest, "AbCD")), b"root2"), 0.4)
+    end = source.handle(s.Posted(2000), 0.4)[0]
+    assert end == s.SendRecord(records.RoundEnd(2, 4000))
+
+
+def test_what_the_target_reports_of_a_named_leaf_counts_at_the_next_cut() -> None:
+    source = machine(contract=Contract(pause_bound_s=0.1, completion_deadline_s=100.0))
+    source.handle(s.Connected(), 0.0)
+    source.handle(cut(1, *"abcd"), 0.0)
+    source.handle(s.Posted(4000), 1.0)
+    source.handle(reported(1, l0="a", l1="b", l2="c", l3="d"), 1.0)
+    source.handle(s.Announced(EXTENTS[3:]), 1.1)
+    assert posted_extents(source.handle(cut(2, *"ABcD"), 1.2)) == EXTENTS[:2]
+    source.handle(s.Posted(2000), 1.3)
+    source.handle(reported(2, l0="A", l1="B", l3="?"), 1.3)
+    assert posted_extents(source.handle(cut(3, *"ABcD"), 1.4)) == EXTENTS[3:]
 
 
 def test_a_round_on_its_way_is_not_a_round_that_was_read() -> None:

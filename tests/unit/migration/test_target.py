@@ -141,15 +141,66 @@ def test_leaves_without_a_digest_are_read_after_the_seal() -> None:
 
 
 def test_a_leaf_that_the_source_found_as_it_was_reported_is_not_read_again_after_the_seal() -> None:
-    target = receiving(hands_over=True)
-    land_all(target)
+    target = handed_over()
     target.handle(t.ManifestIn(2, manifest(6)), 0.2)
-    (job,) = target.handle(t.LandedIn(EXTENTS[1]), 0.2)
+    assert target.handle(t.LandedIn(EXTENTS[1]), 0.2) == []
+    (job,) = target.handle(t.RoundEndIn(2, BYTES), 0.2)
     assert isinstance(job, t.Digest)
     target.handle(t.LaneDone(job.ticket, ((EXTENTS[1], digest("B")),)), 0.2)
-    target.handle(t.RoundEndIn(2, BYTES), 0.2)
     _, compute = target.handle(seal(block=6, generation=2), 0.3)
     assert compute == t.ComputeRoot(manifest(6), tuple(map(digest, "aBc")))
+
+
+def handed_over() -> t.TargetMachine:
+    """One round of a handed-over arena is over: the target has read `abc`."""
+    target = receiving(hands_over=True)
+    assert [target.handle(t.LandedIn(extent), 0.1) for extent in EXTENTS] == [[], [], []]
+    (job,) = target.handle(t.RoundEndIn(1, LEAVES * BYTES), 0.1)
+    assert isinstance(job, t.Digest)
+    assert job.extents == EXTENTS
+    (told,) = target.handle(t.LaneDone(job.ticket, tuple(zip(EXTENTS, map(digest, "abc"), strict=True))), 0.1)
+    assert isinstance(told, t.SendRecord)
+    return target
+
+
+def test_leaves_named_before_the_rounds_cut_are_read_at_once_and_are_part_of_the_round() -> None:
+    target = handed_over()
+    (early,) = target.handle(t.LandedIn(EXTENTS[2]), 0.2)
+    assert isinstance(early, t.Digest)
+    assert early.extents == (EXTENTS[2],)
+    target.handle(t.LaneDone(early.ticket, ((EXTENTS[2], digest("C")),)), 0.2)
+    assert target.handle(t.ManifestIn(2, manifest(6)), 0.3) == []
+    assert target.handle(t.LandedIn(EXTENTS[0]), 0.3) == []
+    (rest,) = target.handle(t.RoundEndIn(2, 2 * BYTES), 0.3)
+    assert isinstance(rest, t.Digest)
+    assert (rest.extents, rest.hurry) == ((EXTENTS[0],), True)
+    target.handle(t.LaneDone(rest.ticket, ((EXTENTS[0], digest("A")),)), 0.3)
+    _, compute = target.handle(seal(block=6, generation=2), 0.4)
+    assert compute == t.ComputeRoot(manifest(6), tuple(map(digest, "AbC")))
+    proof = target.handle(t.RootComputed(ROOT, LAYOUT_DIGEST), 0.4)[-1]
+    assert isinstance(proof, t.Prepared)
+    assert proof.early == {1, 2}
+
+
+def test_a_named_leaf_that_is_named_again_after_the_cut_is_read_again() -> None:
+    target = handed_over()
+    (early,) = target.handle(t.LandedIn(EXTENTS[2]), 0.2)
+    assert isinstance(early, t.Digest)
+    target.handle(t.ManifestIn(2, manifest(6)), 0.3)
+    target.handle(t.LandedIn(EXTENTS[2]), 0.3)
+    assert target.handle(t.LaneDone(early.ticket, ((EXTENTS[2], digest("?")),)), 0.3) == []
+    (rest,) = target.handle(t.RoundEndIn(2, 2 * BYTES), 0.3)
+    assert isinstance(rest, t.Digest)
+    assert rest.extents == (EXTENTS[2],)
+
+
+def test_a_second_manifest_after_a_rounds_own_cut_is_refused() -> None:
+    target = handed_over()
+    target.handle(t.LandedIn(EXTENTS[2]), 0.2)
+    target.handle(t.ManifestIn(2, manifest(6)), 0.3)
+    *_, failed = target.handle(t.ManifestIn(3, manifest(7)), 0.3)
+    assert isinstance(failed, t.Failed)
+    assert failed.code == "MALFORMED"
 
 
 def test_equal_roots_are_proven_and_the_link_is_closed_before_the_proof_is_answered() -> None:

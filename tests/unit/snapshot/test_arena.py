@@ -5,6 +5,7 @@ import fcntl
 import gc
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,30 @@ def test_a_forked_child_can_not_write_the_arena():
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV
         assert view[0] == 0
+
+
+def test_an_arena_tells_where_it_has_memory():
+    with Arena.create(64 * MIB, "sparse") as arena:
+        assert arena.occupied() == []
+        for offset in (0, 10 * MIB, 64 * MIB - 1):
+            arena.bytes_at(Extent(offset, 1))[0] = 7
+        found = arena.occupied()
+        assert [extent.offset for extent in found] == [0, 10 * MIB, 64 * MIB - PAGE_BYTES]
+        assert sum(extent.nbytes for extent in found) == 3 * PAGE_BYTES
+        arena.bytes_at(Extent(0, arena.capacity))[:] = bytes(arena.capacity)
+        assert arena.occupied() == [Extent(0, arena.capacity)]
+
+
+def test_a_close_that_does_not_wait_is_a_fence_for_a_watched_arena_too():
+    arena = Arena.create(MIB, "watched")
+    other = Arena.attach(arena.fd, MIB, writable=False)
+    late = tensor_over(arena, Extent(0, MIB))
+    watch = arena.watch()
+    if watch is not None:
+        watch.arm([Extent(0, MIB)])
+    arena.close(wait=False)
+    late.fill_(7)
+    assert not any(other.bytes_at(Extent(0, MIB)))
+    other.close()
+    for thread in [thread for thread in threading.enumerate() if thread.name == "arena-unmap"]:
+        thread.join()

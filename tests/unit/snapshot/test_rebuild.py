@@ -9,7 +9,7 @@ import torch
 
 from unit.snapshot.kit import canonical, identical, moved, session
 from worldline.errors import LayoutRefused, Malformed
-from worldline.schema.inventory import Free, Kind
+from worldline.schema.inventory import Free, Kind, Once, Rule, Static
 from worldline.schema.layout import Extent, Placement, Segment
 from worldline.snapshot.checks import check_manifest
 from worldline.snapshot.rebuild import rebuild
@@ -235,3 +235,56 @@ def test_sessions_that_come_and_go_leave_memory_and_descriptors_as_they_were():
 
 def _resident_kib(status):
     return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+
+
+RULES = (Rule("kept", Kind.CACHE, Static()), Rule("once", Kind.CACHE, Once()), Rule("*", Kind.AUX, Free()))
+
+
+def lies_in(arena, tensor):
+    return 0 <= tensor.data_ptr() - arena.address < arena.capacity
+
+
+@pytest.mark.parametrize("name", ["kept", "once"])
+def test_a_whole_tensor_that_is_declared_to_keep_its_bytes_is_not_copied_out_of_the_arena(name):
+    tree = {name: torch.arange(5000.0).reshape(50, 100), "free": torch.ones(3000)}
+    with session() as made:
+        manifest = made.capture(tree, RULES)
+        with moved(made.arena, manifest) as rebuilt:
+            arena = rebuilt.gatherer.arena
+            assert lies_in(arena, rebuilt.tree[name])
+            assert not lies_in(arena, rebuilt.tree["free"])
+            again = rebuilt.gatherer.capture(rebuilt.tree, RULES, 0)
+            assert canonical(arena, again) == canonical(made.arena, manifest)
+            assert [place.offset for place in again.placements] == [place.offset for place in manifest.placements]
+            assert identical(rebuilt.tree[name], tree[name])
+
+
+@pytest.mark.parametrize("change", ["written in place", "bound anew", "gone"])
+def test_a_declaration_that_is_broken_after_a_rebuild_changes_nothing_about_what_is_captured(change):
+    tree = {"kept": torch.arange(5000.0), "free": torch.ones(3000)}
+    with session() as made, moved(made.arena, made.capture(tree, RULES)) as rebuilt:
+        live = dict(rebuilt.tree)
+        match change:
+            case "written in place":
+                live["kept"][7] = -0.0
+            case "bound anew":
+                live["kept"] = torch.full((6000,), 3.0)
+            case "gone":
+                live["kept"] = None
+        found = rebuilt.gatherer.capture(live, RULES, 1)
+        expected = made.capture(
+            {name: None if value is None else value.clone() for name, value in live.items()}, RULES, 1
+        )
+        assert canonical(rebuilt.gatherer.arena, found) == canonical(made.arena, expected)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.zeros(8, 6)[:, ::2], torch.zeros(6, 8).t(), torch.zeros(1).expand(9)],
+    ids=["gaps", "turned", "one"],
+)
+def test_a_kept_tensor_that_is_not_whole_is_the_sessions_own(tensor):
+    with session() as made, moved(made.arena, made.capture({"kept": tensor}, RULES)) as rebuilt:
+        assert not lies_in(rebuilt.gatherer.arena, rebuilt.tree["kept"])
+        again = rebuilt.gatherer.capture(rebuilt.tree, RULES, 0)
+        assert canonical(rebuilt.gatherer.arena, again) == canonical(made.arena, made.capture({"kept": tensor}, RULES))

@@ -86,6 +86,23 @@ async def test_a_full_queue_refuses_at_once_and_takes_all_jobs_or_none(lanes):
     assert [len(future.result(30)) for future in first + second] == [1, 1]
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 9])
+def test_the_caller_reads_with_the_lanes_whatever_room_they_have(lanes, count):
+    memory = Octets(JOB_BYTES)
+    memory.data[:1024] = bytes(range(256)) * 4
+    extents = [Extent(n, JOB_BYTES - n) for n in range(count)]
+    assert lanes.read(memory, extents) == leaf_digests(memory, extents)
+    assert lanes.queued_bytes == 0
+
+
+def test_the_caller_reads_alone_where_the_lanes_are_full(lanes):
+    full, memory = Gated(JOB_BYTES), Octets(JOB_BYTES)
+    busy = lanes.submit(full, jobs(2))
+    assert len(lanes.read(memory, jobs(3))) == 3
+    full.gate.set()
+    assert [len(future.result(30)) for future in busy] == [1, 1]
+
+
 async def test_a_cancelled_request_gives_its_room_back(lanes):
     memory = Gated(JOB_BYTES)
     task = asyncio.create_task(lanes.digests(memory, jobs(6)))

@@ -88,7 +88,7 @@ def _pauses(trial: Trial, size: str, period_ms: float) -> dict[str, list[float]]
 
 
 def _pause(stage: Stage, way: str) -> Callable[[], float]:
-    return lambda: stage.move(*WAYS[way]).pause_s
+    return lambda: stage.played(*WAYS[way]).pause_s
 
 
 class _Steps:

@@ -51,6 +51,11 @@ class Moved:
     ended_at_s: float
     receipt: Receipt
 
+    @property
+    def took_s(self) -> float:
+        """The whole attempt, listening included."""
+        return self.ended_at_s - self.began_at_s
+
 
 @dataclass(slots=True)
 class Pair:
