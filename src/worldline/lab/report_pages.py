@@ -80,7 +80,8 @@ def markdown_page(report: Report, data: Data) -> str:
 def html_page(report: Report, data: Data) -> str:
     """The report as one HTML page beside its figures. Raises `Internal` for a key that leads nowhere."""
     body = [f"<h1>{escape(report.title)}</h1>"]
-    body.append(f"<p>{_INTRODUCTION.format(data=f'<a href={DATA!r}>{DATA}</a>').replace('`', '')}</p>")
+    said = re.sub(r"\*(\w+)\*", r"<em>\1</em>", _INTRODUCTION).replace("`", "")
+    body.append(f"<p>{said.format(data=f'<a href={DATA!r}>{DATA}</a>')}</p>")
     body.append(_html_runs(data))
     for section in report.sections:
         body.append(f"<h2>{escape(section.title)}</h2>")
@@ -197,7 +198,7 @@ def _html_part(part: Part, data: Data) -> str:
 
 def _html_listing(part: Listing, data: Data) -> str:
     head = "".join(
-        f"<th>{escape(_column_title(column))}<br><code>{escape(_column_key(part, column))}</code></th>"
+        f"<th>{escape(_column_title(column))}<br><code>{_breakable(_column_key(part, column))}</code></th>"
         for column in part.columns
     )
     rows = "".join(
@@ -205,6 +206,11 @@ def _html_listing(part: Listing, data: Data) -> str:
         for row in _listed(part, data)
     )
     return f"<h3>{escape(part.title)}</h3><table><tr>{head}</tr>{rows}</table>"
+
+
+def _breakable(key: str) -> str:
+    """A key that may go on in the next line after each of its steps: a table's columns fit beside each other."""
+    return escape(key).replace("/", "/<wbr>").replace("_", "_<wbr>")
 
 
 def _html_runs(data: Data) -> str:

@@ -118,6 +118,11 @@ def test_the_record_of_the_run_is_in_the_folder(written):
     assert (written / data["runs"]["trial"]["telemetry"]).exists()
 
 
+def test_what_is_stressed_in_markdown_is_stressed_in_html(written):
+    assert "*Demonstrated* was measured" in (written / "report.md").read_text()
+    assert "<em>Demonstrated</em> was measured" in (written / "report.html").read_text()
+
+
 def test_words_of_an_author_are_no_markup(written):
     page = (written / "report.html").read_text()
     assert "A trial of &lt;this&gt;" in page

@@ -199,7 +199,11 @@ def report(found: Rewrite) -> Report:
         Line("D", f"{run}/main/dirty_bytes_per_s", unit="bytes/s"),
     )
     figure = bars(
-        ("rewritten", "What a block changes"), f"{run}/families", WAYS, "fraction of the family (measured)", _is_shown
+        ("rewritten", "What a block changes, of each family of a page or more"),
+        f"{run}/families",
+        WAYS,
+        "fraction of the family (measured)",
+        _is_shown,
     )
     said = f"World {{{run}/world}}: what {{{run}/blocks}} blocks changed after {{{run}/warm_up_blocks}}."
     return Report(
