@@ -8,6 +8,7 @@ import { drawSparkline } from "./sparkline.js";
 import { isLive } from "./state.js";
 
 const HINT_WALK = "Walk with the arrow keys or W A S D, and drag the tile to another host while walking.";
+const HINT_PARKED = "It lies still. Resume it on a host, or drag its tile there.";
 const HINT_DRAG = "It goes on by itself. Drag the tile to another host meanwhile.";
 
 export class Stage {
@@ -61,7 +62,7 @@ export class Stage {
     this.where.dataset.status = session.status;
     this.park.disabled = session.status !== "running";
     this.pad.hidden = !session.actions.includes("forward");
-    say(this.hint, this.pad.hidden ? HINT_DRAG : HINT_WALK);
+    say(this.hint, session.status === "parked" ? HINT_PARKED : this.pad.hidden ? HINT_DRAG : HINT_WALK);
     this.mine.update(session, player);
     this.other.node.hidden = !session.twin;
     if (session.twin) this.other.update(this.state.sessions.get(session.twin), twin);
