@@ -2,6 +2,7 @@
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,6 +10,7 @@ from worldline.cli import main
 from worldline.clock import SystemClock
 from worldline.errors import MissingExtra, Unsupported
 from worldline.lab.experiments.go_back_n import Receiver, Sender, packets_of, receiving_socket
+from worldline.lab.experiments.tcp_blocks import hang_up
 from worldline.lab.fabric import Fabric
 
 
@@ -38,6 +40,15 @@ def test_what_checks_leave_of_the_line_is_reported_by_the_engines_speed(tmp_path
     found = results(tmp_path, "stall")
     assert [each["engine"] for each in found["engines"]] == [0.75, 1.0, 2.0, 4.0]
     assert (tmp_path / "figures" / "stall.svg").exists()
+
+
+def test_whoever_still_sends_is_woken_when_the_run_is_broken_off():
+    near, far = socket.socketpair()
+    with near, far, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(near.sendall, bytes(64 << 20))
+        assert far.recv(1)  # it is under way, and nobody will read the rest
+        hang_up(near)
+        assert isinstance(sending.exception(), OSError)
 
 
 def test_a_sender_goes_back_to_what_was_lost_and_every_packet_arrives_once():

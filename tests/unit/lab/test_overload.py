@@ -96,3 +96,16 @@ def test_a_crowded_calendar_holds_what_it_says_and_still_decides():
     calendar.check()
     assert len(calendar) == 200
     assert isinstance(calendar.ask(Ask("m", "1", "2", 9_000_000, 10_000_000), 0), Accepted)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "overload --fabric --fabric-arrivals 0",
+        "composed --rate 0bit",
+        "composed --period-ms nan",
+        "composed --rate 1Gbit --period-ms -1",
+    ],
+)
+def test_a_run_that_could_show_nothing_is_not_begun(words):
+    assert main(["experiment", *words.split()]) == 2

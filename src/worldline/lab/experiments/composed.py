@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from worldline.capacity.domain import at_least_zero, positive
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.experiments.composed_found import Composed, found
@@ -96,7 +97,8 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     if not (moves >= 0 and 2 <= hosts_each <= 8 and 1 <= sessions <= 64 and 5 <= seconds <= 3600 and slack >= 1):
         raise BadValue("a composed run has 2 to 8 hosts a provider, 1 to 64 sessions, and 5 to 3600 seconds")
     clock = SystemClock()
-    port = port_rate(work_bytes_per_s(clock)) if rate == "auto" else parse_rate(rate)
+    at_least_zero(period_ms, "period_ms")
+    port = port_rate(work_bytes_per_s(clock)) if rate == "auto" else positive(parse_rate(rate), "rate")
     block_ms = period_ms or BLOCK_MS * PORT_BYTES_PER_S / port
     layout = Layout(moves, seconds, sessions, hosts_each, state, port, block_ms, slack, seed)
     trial.say(f"ports of {port * 8 / 1e6:.0f} Mbit/s: time dilation {layout.dilation:.0f}")

@@ -126,6 +126,8 @@ def measure(
     """
     if not (1 <= seeds <= max(T_95) and 10 <= arrivals <= 100_000):
         raise BadValue(f"1 to {max(T_95)} seeds and 10 to 100,000 arrivals, not {seeds} and {arrivals}")
+    if not 1 <= fabric_arrivals <= 100_000:
+        raise BadValue(f"1 to 100,000 moves are offered on the fabric, not {fabric_arrivals}")
     rows = []
     for load in LOADS:
         rows.append(_at_load(load, arrivals, seeds))
