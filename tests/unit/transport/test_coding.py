@@ -118,6 +118,18 @@ def test_noise_travels_raw_on_a_slow_link_too(arena: Arena) -> None:
     assert coder.saved_bytes == 0
 
 
+def test_fp16_travels_encoded_on_a_slow_link_by_the_code_of_exponents(arena: Arena) -> None:
+    normal = np.random.default_rng(0).standard_normal(MIB // 2).astype(np.float16)
+    fill(arena, normal.view(np.uint8))
+    clock = ManualClock()
+    coder = coder_of(arena, clock)
+    records = sent(coder, clock, 1e7)
+    assert {record.codec for record in records if isinstance(record, Encoded)} == {4}
+    coded_bytes = ARENA_BYTES - WARM_BYTES - PROBE_BYTES
+    assert coded_bytes / (coded_bytes - coder.saved_bytes) > 1.1
+    coder.close()
+
+
 def test_a_slice_that_does_not_shrink_travels_raw(arena: Arena) -> None:
     fill(arena, np.random.default_rng(0).integers(0, 256, MIB, np.uint8))
     clock = ManualClock()

@@ -40,8 +40,15 @@ PAGE_BYTES = 4096
 SAMPLE_BYTES = 1024 * 1024
 
 
-def codec(trial: Trial, *, bytes: str = "384MB", rates: str = "1Gbit,5Gbit", tokens: int = 768) -> Finding:  # noqa: A002 - the option's name
-    """Sends keys and values of SmolLM2 in bfloat16, none of them zero, through shaped ports: raw, and as `auto` does.
+def codec(
+    trial: Trial,
+    *,
+    bytes: str = "384MB",  # noqa: A002 - the option's name
+    rates: str = "1Gbit,5Gbit",
+    tokens: int = 768,
+    dtype: str = "bf16",
+) -> Finding:
+    """Sends keys and values of SmolLM2, none of them zero, through shaped ports: raw, and as `auto` does.
 
     The ratio is goodput with the codec / goodput raw at the first rate. Needs the extras lm and zstd, and the right to
     make network namespaces.
@@ -54,6 +61,8 @@ def codec(trial: Trial, *, bytes: str = "384MB", rates: str = "1Gbit,5Gbit", tok
         Of the ports, comma between.
     tokens: int
         In the model's cache.
+    dtype: str
+        To which they are cast: bf16 or fp16.
     """
     wanted = [rate.strip() for rate in rates.split(",")]
     if not all(map(parse_rate, wanted)):
@@ -62,7 +71,7 @@ def codec(trial: Trial, *, bytes: str = "384MB", rates: str = "1Gbit,5Gbit", tok
     if nbytes <= 0:
         raise BadValue(f"a run sends {LEAF_BYTES_MAX} bytes or more")
     trial.say("SmolLM2 reads a text")
-    octets = cache_octets("\n".join(topics.values()), tokens)
+    octets = cache_octets("\n".join(topics.values()), tokens, dtype)
     if kernel().zeros(octets, PAGE_BYTES).any():
         raise Internal("the cache has zero granules")
     rows: list[Mapping[str, Cell]] = []
