@@ -126,7 +126,6 @@ class Requests:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._pool.shutdown()
 
     def wait(self, seconds: float) -> None:
         """Until something has ended, or so long."""
@@ -134,7 +133,7 @@ class Requests:
             self._changed.wait(seconds)
 
     def _ask(self) -> None:
-        with Client(self._url) as client:
+        with Client(self._url) as client, self._pool:  # who waits for an answer has its connection to the end
             for gap_s, size in bursts(self._chance, REQUEST_GAP_S):
                 if self._stop.wait(gap_s):
                     return
