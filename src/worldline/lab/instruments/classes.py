@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,14 +78,16 @@ def tell(changes: Sequence[Change]) -> Told:
 
 
 def _roll(rows: Sequence[Rows]) -> int | None:
-    """The distance by which rows move down, block after block, behind those that stay. None where there is none.
+    """A distance by which rows move down, in most of the blocks, behind those that stay. None where there is none.
 
-    Before a window is full rows are added or written in turn. Equal rows look as if they had moved by other ways, or
-    not at all, so every distance is tried that one of the blocks allows.
+    Before a window is full rows are added or written in turn; where a block adds as many rows as it needs (words),
+    each has a distance of its own. Equal rows look as if they had moved by other ways, or not at all, so every
+    distance is tried that one of the blocks allows, the commonest first.
     """
     allowed = [_distances(one) for one in rows]
-    for by in sorted(set.union(set(), *allowed)):
-        others = [one for one, ways in zip(rows, allowed, strict=True) if by not in ways]
+    common = Counter(by for ways in allowed for by in ways)
+    others = [one for one, ways in zip(rows, allowed, strict=True) if not ways]
+    for by in sorted(common, key=lambda by: (-common[by], by)):
         if all(_only_tail(one, by) or is_grown(one) or _slot(one) for one in others):
             return by
     return None
@@ -117,10 +120,12 @@ def is_grown(rows: Rows) -> bool:
 
 
 def _roll_words(rows: Sequence[Rows], by: int) -> str:
-    rolled = [one for one in rows if by in _distances(one)]
+    rolled = [one for one in rows if _distances(one)]
     kept, size = min(int(one.changed[0]) for one in rolled), len(rolled[-1].now)
     keeps = f", the first {kept} stayed" if kept else ""
-    return f"{len(rolled)} times rows moved down by {by} of {size}{keeps}, and others followed"
+    same = all(by in _distances(one) for one in rolled)
+    far = f"by {by} of {size}" if same else f"by {by} of {size} or another number"
+    return f"{len(rolled)} times rows moved down {far}{keeps}, and others followed"
 
 
 def _slot(rows: Rows) -> tuple[int, int] | None:

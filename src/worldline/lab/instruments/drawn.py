@@ -51,16 +51,17 @@ def _window(draw: Draw) -> Writing:
     shape, dim = draw.shape(keep + fills * shift)
     made = torch.zeros(shape, dtype=draw.dtype())
     made.narrow(dim, 0, keep).copy_(draw.values(made.narrow(dim, 0, keep).shape, made.dtype))
-    anew = draw.random.random() < 0.5
+    anew, wanders = draw.random.random() < 0.5, draw.random.random() < 0.3
     yield made
     for block in range(10**6):
         if anew:
             made = made.clone()
-        start = keep + block * shift
+        start, by = keep + block * shift, shift
         if block >= fills:
-            start = shape[dim] - shift
-            made.narrow(dim, keep, start - keep).copy_(made.narrow(dim, keep + shift, start - keep).clone())
-        rows = made.narrow(dim, start, shift)
+            by = draw.random.randrange(1, shift + 1) if wanders else shift
+            start = shape[dim] - by
+            made.narrow(dim, keep, start - keep).copy_(made.narrow(dim, keep + by, start - keep).clone())
+        rows = made.narrow(dim, start, by)
         rows.copy_(draw.values(rows.shape, made.dtype))
         yield made
 
