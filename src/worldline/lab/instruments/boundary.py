@@ -2,58 +2,32 @@
 
 Two processes compute from one cut with other kernels, threads or precision. Told are the first block and byte at which
 their states differ, the first frame, PSNR over time, and whether a contract of tier T1 holds. The first block behind
-the cut is left out of the readout: it shows the state that both were given.
+the cut is left out of the readout: it shows the state that both were given. Words have no PSNR and no tier T1: of a
+world that tells them only the first block that differs is told.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import msgspec
 import numpy as np
 
-from worldline.errors import BadValue, Internal, TimedOut
+from worldline.errors import BadValue
 from worldline.lab.experiments.frame import Experiment, Trial
-from worldline.lab.instruments.figures import curves
+from worldline.lab.instruments.boundary_figure import parting
+from worldline.lab.instruments.drift import Drift, drift_of, drifting
+from worldline.lab.instruments.elsewhere import HERE, PATHS, Journey, Side, early_name, go
 from worldline.lab.instruments.play import actions_of, at_least, in_decibels, world_of
 from worldline.lab.psnr import EQUAL_DB, psnr_db
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
-from worldline.runtime.error_record import ErrorRecord
 from worldline.worlds.options import options_of
 
-ERROR = "error.json"
-"""What a side writes in place of its results, where it could not go on."""
 LEFT_OUT = 1
-WAIT_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Computing:
-    """How a process computes: variables that libraries read at their start, threads and torch's float32 products."""
-
-    variables: Mapping[str, str]
-    threads: int = 1
-    precision: str = "highest"
-
-
-PATHS: Mapping[str, Computing] = {
-    "same plan": Computing({}),
-    "aten default": Computing({"ATEN_CPU_CAPABILITY": "default"}),
-    "aten avx2": Computing({"ATEN_CPU_CAPABILITY": "avx2"}),
-    "two threads": Computing({"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}, threads=2),
-    "onednn sse41": Computing({"ONEDNN_MAX_CPU_ISA": "SSE41"}),
-    "bf16 products": Computing({"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}, precision="medium"),
-}
-"""The plan at hand is the source of every pair; against itself it must come out equal."""
+EQUAL = "T0 holds: equal bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +44,9 @@ class Crossing:
     first_frame: int
     """From 1, counted from the cut; 0: none differs."""
     psnr_db: list[float]
-    """A block, its worst frame; `EQUAL_DB` (100) is equal."""
-    psnr_db_median: float
-    psnr_db_worst: float
+    """A block, its worst frame; `EQUAL_DB` (100) is equal. None of words."""
+    psnr_db_median: float | None
+    psnr_db_worst: float | None
     """Both without the first block."""
     verdict: str
 
@@ -86,6 +60,9 @@ class Boundary:
     cut: int
     blocks: int
     bound_db: float
+    frames_per_block: int
+    drift: Drift | None
+    """Of the plan at hand, which nothing was done to. None of words."""
     crossings: list[Crossing]
     same_is_equal: bool
     """The plan at hand against itself: equal in every byte, so what the others show is theirs."""
@@ -109,7 +86,7 @@ def measure(  # noqa: PLR0913 - options given by name
     trial: Trial
         The run.
     world: str
-        Any world that shows pictures.
+        Any world.
     option: str
         An option of the world, as name=value; may be repeated.
     path: str
@@ -128,84 +105,71 @@ def measure(  # noqa: PLR0913 - options given by name
         raise BadValue(f"there is no plan {unknown[0]!r}; there are {', '.join(PATHS)}")
     in_decibels("bound_db", bound_db)
     built = world_of(world, option)
-    if built.readout.kind != "image":
-        raise BadValue(f"world {world} shows no pictures, and tier T1 is a bound on pictures")
     actions = actions_of(built, seed, at_least("cut", cut, 1) + at_least("blocks", blocks, LEFT_OUT + 1))
-    request = {"world": world, "options": options_of(option), "seed": seed, "actions": actions, "cut": cut}
+    journey = Journey(world, options_of(option), seed, actions, cut)
     crossings = []
     with TemporaryDirectory(dir=trial.folder, prefix="sides-") as made:
-        folder = Path(made)
-        source = _continue(folder, "source", PATHS["same plan"], request)
-        for name in dict.fromkeys(("same plan", *(path or PATHS))):
-            target = _continue(folder, name.replace(" ", "-"), PATHS[name], request)
-            crossings.append(_compare(name, source, target, bound_db))
+        trial.telemetry.check()
+        source = go(Path(made), HERE, journey)
+        for name in dict.fromkeys((HERE, *(path or PATHS))):
             trial.telemetry.check()
+            crossings.append(compare(name, source, go(Path(made), name, journey), bound_db))
             trial.say(f"{name}: {crossings[-1].verdict}")
-    same = crossings[0]
+    same, pictures = crossings[0], built.readout.kind == "image"
     return Boundary(
-        world, list(option), cut, blocks, bound_db, crossings, not same.first_block and not same.first_frame
+        world,
+        list(option),
+        cut,
+        blocks,
+        bound_db,
+        built.readout.frames_per_block,
+        drift_of(source.shown) if pictures else None,
+        crossings,
+        not same.first_block and not same.first_frame,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    frames: np.ndarray
-    facts: dict[str, str]
-    blocks: list[dict[str, str]]
-    early: dict[str, np.ndarray]
-
-
-def _continue(folder: Path, name: str, path: Computing, request: dict[str, Any]) -> _Side:
-    own = folder / f"side-{name}"
-    own.mkdir()
-    asked = request | {"folder": str(own), "cut_file": str(folder / "cut.npz")}
-    asked |= {"threads": path.threads, "precision": path.precision}
-    (own / "request.json").write_text(json.dumps(asked))
-    command = [sys.executable, "-m", "worldline.lab.instruments.boundary_child", str(own / "request.json")]
-    environment = os.environ | dict(path.variables)
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=WAIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TimedOut(f"the side {name!r} did not end within {WAIT_S:g} s", side=name) from None
-    if done.returncode:
-        said = own / ERROR
-        if said.exists():
-            raise msgspec.json.decode(said.read_bytes(), type=ErrorRecord).to_error(side=name)
-        raise Internal(f"the side {name!r} ended: {done.stderr[-600:]}", side=name)
-    told = json.loads((own / "digests.json").read_text())
-    with np.load(own / "early.npz") as early:
-        kept = {member: early[member] for member in early.files}
-    return _Side(np.load(own / "frames.npy"), told["facts"], told["blocks"], kept)
-
-
-def _compare(name: str, source: _Side, target: _Side, bound_db: float) -> Crossing:
+def compare(name: str, source: Side, target: Side, bound_db: float) -> Crossing:
+    """What differs first between two sides of one journey, and how far their pictures part."""
     facts = sorted(key for key in source.facts | target.facts if source.facts.get(key) != target.facts.get(key))
     block, entry, byte = _first_byte(source, target)
-    frames = [one for blocks in zip(source.frames, target.frames, strict=True) for one in zip(*blocks, strict=True)]
-    first = next((at for at, (one, other) in enumerate(frames, 1) if not np.array_equal(one, other)), 0)
+    frame = _first_frame(source, target)
+    if source.shown[0].ndim == 1:
+        told = f"words differ from block {frame}" if frame else "the same words"
+        verdict = f"T0 fails: {told}" if block or frame else EQUAL
+        return Crossing(name, facts, block, entry, byte, frame, [], None, None, verdict)
     decibels = [
         round(min(psnr_db(one, other) for one, other in zip(ours, theirs, strict=True)), 3)
-        for ours, theirs in zip(source.frames, target.frames, strict=True)
+        for ours, theirs in zip(source.shown, target.shown, strict=True)
     ]
     shown = decibels[LEFT_OUT:]
     below = next((at for at, db in enumerate(shown, LEFT_OUT + 1) if db < bound_db), 0)
-    equal = not block and not first
-    verdict = "T0 holds: equal bytes" if equal else f"T1 fails at block {below}" if below else "T1 holds"
-    return Crossing(name, facts, block, entry, byte, first, decibels, median(shown), min(shown), verdict)
+    verdict = EQUAL if not block and not frame else f"T1 fails at block {below}" if below else "T1 holds"
+    return Crossing(name, facts, block, entry, byte, frame, decibels, median(shown), min(shown), verdict)
 
 
-def _first_byte(source: _Side, target: _Side) -> tuple[int, str, int | None]:
-    for block, (ours, theirs) in enumerate(zip(source.blocks, target.blocks, strict=True)):
+def _first_frame(source: Side, target: Side) -> int:
+    """From 1; a block of words counts as one. 0: none differs."""
+    ours, theirs = (
+        list(chain.from_iterable(side.shown)) if side.shown[0].ndim > 1 else side.shown for side in (source, target)
+    )
+    pairs = enumerate(zip(ours, theirs, strict=True), 1)
+    return next((at for at, (one, other) in pairs if not np.array_equal(one, other)), 0)
+
+
+def _first_byte(source: Side, target: Side) -> tuple[int, str, int | None]:
+    for block, (ours, theirs) in enumerate(zip(source.blocks, target.blocks, strict=True), 1):
         entry = next((path for path in ours | theirs if ours.get(path) != theirs.get(path)), None)
         if entry is not None:
-            member = f"{block}:{entry.replace('/', '|')}"
-            one, other = source.early.get(member), target.early.get(member)
-            if one is None or other is None or one.shape != other.shape:
-                return block + 1, entry, None
-            return block + 1, entry, int(np.flatnonzero(one != other)[0])
+            return block, entry, _first_difference(source, target, early_name(block, entry))
     return 0, "", None
+
+
+def _first_difference(source: Side, target: Side, name: str) -> int | None:
+    ours, theirs = source.early.get(name), target.early.get(name)
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return None
+    return int(np.flatnonzero(ours != theirs)[0])
 
 
 def text(found: Boundary) -> str:
@@ -213,13 +177,17 @@ def text(found: Boundary) -> str:
     lines = [f"{found.world}, cut after block {found.cut}, {found.blocks} blocks on, against the plan at hand"]
     for each in found.crossings:
         where = f"block {each.first_block}, {each.first_entry}, byte {each.first_byte}" if each.first_block else "none"
-        decibels = (
-            "equal" if each.psnr_db_worst >= EQUAL_DB else f"{each.psnr_db_median:.1f}/{each.psnr_db_worst:.1f} dB"
-        )
-        lines.append(
-            f"{each.name:<14} differs first: {where}; frame {each.first_frame or 'none'}; {decibels}; {each.verdict}"
-        )
+        frame = each.first_frame or "none"
+        lines.append(f"{each.name:<14} differs first: {where}; frame {frame}{_decibels(each)}; {each.verdict}")
+    if found.drift is not None:
+        lines.append(f"by itself, from the first block to the last ones: {found.drift}")
     return "\n".join(lines)
+
+
+def _decibels(each: Crossing) -> str:
+    if each.psnr_db_median is None or each.psnr_db_worst is None:
+        return ""
+    return "; equal" if each.psnr_db_worst >= EQUAL_DB else f"; {each.psnr_db_median:.1f}/{each.psnr_db_worst:.1f} dB"
 
 
 def report(found: Boundary) -> Report:
@@ -236,10 +204,11 @@ def report(found: Boundary) -> Report:
     said = (
         f"World {{{run}/world}}, cut after block {{{run}/cut}}, {{{run}/blocks}} blocks; bound {{{run}/bound_db}} dB."
     )
-    lines = curves(("over-time", "Pictures of two plans"), f"{run}/crossings", "psnr_db",
-                   "PSNR, dB; 100: equal (measured)", f"{run}/bound_db")  # fmt: skip
-    parts = (Words(said), Listing("Plans", f"{run}/crossings", columns), lines)
-    return Report(run, "One session on two plans", (Section("From the same bytes", parts),))
+    parts = (Words(said), Listing("Plans", f"{run}/crossings", columns), parting(run))
+    shown: tuple[Section, ...] = (Section("From the same bytes", parts),)
+    if found.drift is not None:
+        shown += (Section("By itself, without any move", (drifting(f"{run}/drift"),)),)
+    return Report(run, "One session on two plans", shown)
 
 
 BOUNDARY = Experiment(measure, report, text, lambda found: found.same_is_equal)

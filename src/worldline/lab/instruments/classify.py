@@ -13,9 +13,10 @@ from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.changes import Change, change
 from worldline.lab.instruments.classes import MEANING, StateClass, Told, agrees, tell
 from worldline.lab.instruments.drawn import BLOCKS, DrawnLive
-from worldline.lab.instruments.figures import matrix
+from worldline.lab.instruments.figures import matrix, parts
 from worldline.lab.instruments.looks import Look, Piece, look
 from worldline.lab.instruments.play import actions_of, at_least, world_of
+from worldline.lab.instruments.rewrite import standing_for
 from worldline.lab.report import Column, Line, Listing, Report, Section, Standing, Table, Words
 from worldline.units import format_bytes
 from worldline.worlds.protocol import LiveWorld
@@ -42,12 +43,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Of the bytes that stand for the engine."""
+
+    state_class: str
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
 class Classify:
     """What `--json` prints."""
 
     world: str
     option: list[str]
     blocks: int
+    main: list[Part]
+    """Of the engine's caches (as `lab rewrite` sums them), the largest class first."""
     groups: list[Group]
     agree: bool
     """No entry did what its declared rule forbids."""
@@ -103,6 +114,7 @@ def measure(
         world,
         list(option),
         blocks,
+        _main(last, told),
         groups,
         not any(group.disagree for group in groups),
         drawn,
@@ -140,6 +152,23 @@ def confuse(sessions: int, seed: int) -> tuple[list[list[int]], list[str]]:
     return counts, wrong
 
 
+def engine_class(main: Sequence[Part]) -> str:
+    """What names an engine: of the bytes that blocks go on writing, each class that has a third or more."""
+    still = [each for each in main if each.state_class not in (StateClass.ONCE, StateClass.NEVER)] or list(main)
+    whole = sum(each.part for each in still)
+    return " and ".join(each.state_class for each in still if 3 * each.part >= whole)
+
+
+def _main(last: Look, told: Mapping[str, Told]) -> list[Part]:
+    pieces = standing_for(list(last.pieces.values()))
+    held: dict[StateClass, int] = {}
+    for piece in pieces:
+        of = told[piece.path].state_class
+        held[of] = held.get(of, 0) + piece.nbytes
+    whole = sum(held.values()) or 1
+    return [Part(str(of), nbytes / whole) for of, nbytes in sorted(held.items(), key=lambda item: -item[1])]
+
+
 def _groups(last: Look, told: Mapping[str, Told]) -> list[Group]:
     grouped: dict[tuple[str, StateClass], list[Piece]] = {}
     for path, piece in last.pieces.items():
@@ -161,7 +190,8 @@ def _groups(last: Look, told: Mapping[str, Told]) -> list[Group]:
 
 def text(found: Classify) -> str:
     """For a terminal."""
-    lines = [f"{found.world}, {found.blocks} blocks watched"]
+    main = ", ".join(f"{each.state_class} {each.part:.2f}" for each in found.main)
+    lines = [f"{found.world}, {found.blocks} blocks watched: {engine_class(found.main)}; its caches: {main}"]
     for group in found.groups:
         size = format_bytes(group.nbytes)
         lines.append(f"{group.family}: {group.state_class} ({group.entries} entries, {size}); {group.evidence}")
@@ -180,8 +210,12 @@ def report(found: Classify) -> Report:
     run, measured = "classify", Standing.MEASURED
     names = ("family", "state_class", "entries", "nbytes", "evidence", "meaning")
     columns = tuple(Column(name.replace("_", " "), name, measured) for name in names)
-    parts = (
+    names_of_all = [str(one) for one in CLASSES]
+    told = (
         Words(f"World {{{run}/world}}, {{{run}/blocks}} blocks."),
+        parts(
+            ("classes", "Classes of each family"), f"{run}/groups", ("family", "state_class", "nbytes"), names_of_all
+        ),
         Listing("What its state is", f"{run}/groups", columns),
     )
     drawn = (
@@ -189,7 +223,7 @@ def report(found: Classify) -> Report:
         matrix(("confusion", "Written as, and told as"), f"{run}/confusion", f"{run}/classes"),
     )
     shown = (Section("Are classes told rightly?", drawn),) if found.drawn else ()
-    return Report(run, "What an engine's state is", (Section("Classes", parts), *shown))
+    return Report(run, "What an engine's state is", (Section("Classes", told), *shown))
 
 
 CLASSIFY = Experiment(measure, report, text, lambda found: found.agree and found.diagonal_full)

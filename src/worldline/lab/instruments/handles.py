@@ -185,6 +185,15 @@ def difference(one: State, other: State) -> State:
     return {path: t / (length or 1.0) for path, t in made.items()}
 
 
+def difference_of(one: State, other: State) -> State:
+    """`one` - `other` by path, zeros where `one` has none or another shape."""
+    return {
+        path: (one[path].double() if path in one and one[path].shape == tensor.shape else 0) - tensor.double()
+        for path, tensor in other.items()
+        if tensor.is_floating_point()
+    }
+
+
 def chance(state: State, seed: int) -> State:
     """A direction at random."""
     drawn = torch.Generator().manual_seed(seed)

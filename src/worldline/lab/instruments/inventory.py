@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from worldline.errors import Poisoned, WorldlineError
 from worldline.lab.experiments.frame import Experiment, Trial
-from worldline.lab.instruments.figures import bars
+from worldline.lab.instruments.figures import ladder
 from worldline.lab.instruments.play import actions_of, at_least, world_of
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
 from worldline.schema.inventory import Kind
@@ -207,9 +207,10 @@ def report(found: Inventory) -> Report:
         )
     )  # fmt: skip
     said = f"World {{{run}/world}}, copied after block {{{run}/cut}}; {{{run}/blocks}} blocks beside the whole session."
-    bars_of = bars(("first", "Block of the first difference; none: 0"), f"{run}/families", (("first_block", "block"),),
-                   "block after the cut (measured)")  # fmt: skip
-    parts = (Words(said), Listing("Families", f"{run}/families", columns), bars_of)
+    steps = tuple(str(outcome) for outcome in Outcome)
+    loudness = ladder(("loudness", "What breaks without each family, from loud to silent (measured)"),
+                      f"{run}/families", "outcome", steps, "first_block")  # fmt: skip
+    parts = (Words(said), Listing("Families", f"{run}/families", columns), loudness)
     more = (Section("Entries", (Listing("Each alone", f"{run}/entries", columns),)),) if found.entries else ()
     return Report(run, "What breaks without it", (Section("Left out in turn", parts), *more))
 

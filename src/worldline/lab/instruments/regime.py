@@ -79,7 +79,7 @@ def measure(
     horizon_s: float
         Deadline of a move.
     """
-    del trial
+    trial.telemetry.check()
     positive(bandwidth_gb_per_s, "bandwidth_gb_per_s")
     positive(horizon_s, "horizon_s")
     paper = Anchor("paper: Matrix-Game-2", bandwidth_gb_per_s * GB, PAPER_DIRTY_BYTES_PER_S)

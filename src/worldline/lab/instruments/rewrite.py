@@ -6,7 +6,7 @@ by 4 KiB pages (of each tensor, from its start) and by rows; `new` is of rows th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import cast
@@ -163,6 +163,12 @@ def _share(name: str, pieces: list[Piece], amounts: list[dict[str, Amount]], rat
         pages * nbytes * rate,
         new * nbytes * rate,
     )
+
+
+def standing_for(pieces: Sequence[Piece]) -> list[Piece]:
+    """Of an engine: its caches kept in place, or all caches where there are none, or else everything that is moved."""
+    chosen = ([piece for piece in pieces if holds(piece)] for holds in TOTALS.values())
+    return next((some for some in chosen if any(piece.nbytes for piece in some)), list(pieces))
 
 
 def text(found: Rewrite) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from worldline.cli import main
 from worldline.lab.instruments.classes import StateClass, Told, agrees, tell
-from worldline.lab.instruments.classify import CLASSES, confuse, watch
+from worldline.lab.instruments.classify import CLASSES, Part, confuse, engine_class, watch
 from worldline.lab.instruments.play import actions_of
 from worldline.schema.inventory import Kind, Once, Roll, Rule, Static
 from worldline.worlds.registry import build_world
@@ -33,6 +33,10 @@ WORLDS = {
         {"kv_cache/1/full_cache": "recurrent", "latents": "window-rewrite", "chance": "recurrent"},
     ),
     "lm": (("lm", LM | {"context_tokens": 900}), {"layers/0/k": "append-only", "ids": "append-only"}),
+    "lm static sliding": (
+        ("lm", LM | {"cache": "static-sliding", "window_tokens": 32}), {"layers/0/k": "window-rewrite"},
+    ),
+    "lm full": (("lm", LM | {"context_tokens": 230}), {"layers/0/v": "window-rewrite", "ids": "window-rewrite"}),
     "lm static": (("lm", LM | {"cache": "static"}), {"layers/0/k": "window-rewrite", "layers/1/v": "window-rewrite"}),
 }  # fmt: skip
 """What each world's source says of these entries; no adapter's rule was asked."""
@@ -56,6 +60,13 @@ def test_every_entry_drawn_from_all_write_rules_is_told_as_what_it_was_written()
     ]
 
 
+def test_an_engine_is_named_by_what_its_blocks_go_on_writing():
+    rolled, left, anew = Part("window-rewrite", 0.2), Part("never written", 0.7), Part("recurrent", 0.1)
+    assert engine_class([left, rolled, anew]) == "window-rewrite and recurrent"
+    assert engine_class([left, rolled, Part("recurrent", 0.01)]) == "window-rewrite"
+    assert engine_class([left]) == "never written"
+
+
 def test_a_rule_that_the_bytes_break_is_seen():
     window, ring = Told(StateClass.WINDOW, ""), Told(StateClass.RING, "")
     assert agrees(Rule("*", Kind.CACHE, Roll(0, 2)), window)
@@ -71,4 +82,6 @@ def test_the_command_prints_the_confusion_matrix_and_ends_well(capsys, tmp_path)
     assert found["diagonal_full"]
     assert found["agree"]
     assert [sum(row) for row in found["confusion"]] == [2] * len(CLASSES)
-    assert (tmp_path / "figures" / "confusion.png").exists()
+    assert found["main"][0]["state_class"] == "window-rewrite"
+    assert sum(each["part"] for each in found["main"]) == pytest.approx(1.0)
+    assert {path.name for path in tmp_path.glob("figures/*.png")} == {"classes.png", "confusion.png"}

@@ -19,6 +19,7 @@ def test_the_reference_world_goes_on_without_none_of_its_families(capsys, tmp_pa
     assert found["decoder_features"] == found["noise"] == found["last_frame"] == "diverges"
     assert found["kv"] == found["action_kv"] == found["frame"] == "fails loudly"
     assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "figures" / "loudness.png").exists()
 
 
 def test_the_load_world_feels_every_byte_that_it_holds(capsys):
