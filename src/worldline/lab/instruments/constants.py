@@ -1,7 +1,8 @@
 """The table of constants that transfer: `python -m worldline.lab.instruments.constants docs`.
 
-Reads docs/instruments/rewrite-*.json, as `lab rewrite --json` printed them, and boundary-*.json of `lab boundary`, and
-writes the table between the marks in docs/instruments.md. No figure in it is typed by hand.
+A row for each docs/instruments/rewrite-NAME.json, as `lab rewrite --json` printed it, with classify-NAME.json of `lab
+classify` and boundary-NAME.json of `lab boundary`. Written between the marks in docs/instruments.md; a row without one
+of its three files is an error. No figure in it is typed by hand.
 """
 
 from __future__ import annotations
@@ -10,52 +11,73 @@ import json
 import re
 import sys
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from worldline.capacity.gate import Demand, Way, needed_raw_bytes_per_s
+from worldline.lab.instruments.classify import Part, engine_class
+from worldline.lab.instruments.drift import LAST_BLOCKS
 from worldline.lab.psnr import EQUAL_DB
 from worldline.units import format_bytes
 
 HORIZON_S = 0.4
 BEGIN, END = "<!-- constants: begin -->", "<!-- constants: end -->"
 HEAD = (
-    "| engine, as run | S | rewritten, pages | by elements | new | blocks/s here | D here | gate at 400 ms | drift |",
-    "|---|---|---|---|---|---|---|---|---|",
+    "| engine, as run | class | pages | elements | new | S | blocks/s | D | gate, 400 ms | other plans | by itself |",
+    "|---|---|---|---|---|---|---|---|---|---|---|",
 )
 
 
 def table(folder: Path) -> str:
-    """A row a file of `lab rewrite`."""
-    return "\n".join([*HEAD, *(_row(file, folder) for file in sorted(folder.glob("rewrite-*.json")))])
+    """A row for each engine; those of one class stand together."""
+    rows = [_row(file, folder) for file in sorted(folder.glob("rewrite-*.json"))]
+    return "\n".join([*HEAD, *(row for _, row in sorted(rows))])
 
 
-def _row(file: Path, folder: Path) -> str:
-    found = json.loads(file.read_text())
-    main, name = found["main"], file.stem.removeprefix("rewrite-")
-    dirty = main["dirty_bytes_per_s"]
+def _row(file: Path, folder: Path) -> tuple[str, str]:
+    name = file.stem.removeprefix("rewrite-")
+    found, told, crossed = (_read(folder / f"{kind}-{name}.json") for kind in ("rewrite", "classify", "boundary"))
+    main, dirty = found["main"], found["main"]["dirty_bytes_per_s"]
     gate = needed_raw_bytes_per_s(Way.PRECOPY, Demand(main["nbytes"], dirty, HORIZON_S, HORIZON_S))
     cells = (
         name,
-        format_bytes(main["nbytes"]),
+        engine_class([Part(**each) for each in told["main"]]),
         f"{main['by_pages']:.3f}",
         f"{main['by_elements']:.3f}",
         f"{main['new']:.3f}",
+        format_bytes(main["nbytes"]),
         f"{found['blocks_per_s']:.3g}",
         f"{dirty / 1e6:.3g} MB/s",
         f"{gate / 1e6:.3g} MB/s",
-        _drift(folder / f"boundary-{name}.json"),
+        _on_other_plans(crossed),
+        _by_itself(crossed["drift"]),
     )
-    return "| " + " | ".join(cells) + " |"
+    return cells[1], "| " + " | ".join(cells) + " |"
 
 
-def _drift(file: Path) -> str:
-    """The worst crossing to another plan, of those that were another."""
-    if not file.exists():
-        return "not measured"
-    crossings: list[dict[str, Any]] = json.loads(file.read_text())["crossings"]
-    worst = min((each for each in crossings if each["facts_differ"]), key=lambda each: float(each["psnr_db_worst"]))
-    said = "none" if worst["psnr_db_worst"] >= EQUAL_DB else f"{worst['psnr_db_worst']:.1f} dB"
-    return f"{said} ({worst['name']}, {len(worst['psnr_db'])} blocks)"
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def _on_other_plans(crossed: dict[str, Any]) -> str:
+    """The worst of those plans that were another."""
+    others = [each for each in crossed["crossings"] if each["facts_differ"]]
+    if crossed["drift"] is None:
+        firsts = [each["first_frame"] for each in others if each["first_frame"]]
+        said = f"other words from block {min(firsts)}" if firsts else "the same words, other bytes"
+        return f"{said}, {crossed['blocks']} blocks"
+    worst = min(others, key=lambda each: float(each["psnr_db_worst"]))
+    if worst["psnr_db_worst"] < EQUAL_DB:
+        return f"{worst['psnr_db_worst']:.1f} dB ({worst['name']}), {crossed['blocks']} blocks"
+    moved = any(each["first_block"] for each in others)
+    return f"equal pictures{', other bytes' if moved else ' and bytes'}, {crossed['blocks']} blocks"
+
+
+def _by_itself(drift: dict[str, list[float]] | None) -> str:
+    """From the first block to the mean of the last ones."""
+    if drift is None:
+        return "words"
+    return ", ".join(f"{name} x{mean(drift[name][-LAST_BLOCKS:]):.2f}" for name in ("contrast", "sharpness"))
 
 
 def main(docs: Path) -> None:
