@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Entry(NamedTuple):
-    """Where a bench is, as `module:function`, and what it compares, for people."""
-
-    where: str
-    summary: str
-
+from worldline.lab.entry import Entry
 
 BENCHES: dict[str, Entry] = {
     "same-node": Entry("worldline.lab.bench.moving:same_node", "A verified move on one machine, against torch.save."),
@@ -24,4 +16,4 @@ BENCHES: dict[str, Entry] = {
     "codec": Entry("worldline.lab.bench.codec:codec", "Goodput with a codec chosen by rates, against raw bytes."),
     "digest": Entry("worldline.lab.bench.digest:digest", "Verifying a state against only reading it, a core."),
 }
-"""Every bench by its name."""
+"""Every bench by its name; `where` names its function."""

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 from worldline.errors import BadValue, Internal, RunVoid
-from worldline.lab.bench.table import Entry
+from worldline.lab.entry import Entry
 from worldline.lab.experiments.table import EXPERIMENTS
 from worldline.lab.report import Report, Run
 from worldline.lab.report_folder import report_folder, write_report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worldline.lab.bench.table import Entry
+from worldline.lab.entry import Entry
 
 _HERE = "worldline.lab.instruments"
 INSTRUMENTS: dict[str, Entry] = {

@@ -14,7 +14,8 @@ from worldline.cli import main
 from worldline.errors import BadValue, RunVoid
 from worldline.lab.bench.frame import Finding, Memcpy, Peer, Run, Trial, find, measure
 from worldline.lab.bench.samples import Samples, interleave
-from worldline.lab.bench.table import BENCHES, Entry
+from worldline.lab.bench.table import BENCHES
+from worldline.lab.entry import Entry
 from worldline.lab.telemetry import read_run
 
 
