@@ -1,7 +1,7 @@
 import pytest
 
-from worldline.runtime.store import MemoryStore
 from worldline.runtime.store_sqlite import SqliteStore
+from worldline.testing.memory_store import MemoryStore
 from worldline.testing.stores import StoreSuite
 
 

@@ -35,11 +35,12 @@ from worldline.runtime.fleet_messages import PrewarmRequest
 from worldline.runtime.messages import Move, Session, Snapshot
 from worldline.runtime.rpc import connect
 from worldline.runtime.run_dir import host_socket
-from worldline.runtime.store import Change, MemoryStore, Owner
+from worldline.runtime.store import Change, Owner
 from worldline.schema.contract import Contract, Tier
 from worldline.schema.fault import FaultName
 from worldline.schema.plan import Qualification
 from worldline.schema.receipt import Mode, Receipt
+from worldline.testing.memory_store import MemoryStore
 from worldline.testing.stores import LostReplyStore
 from worldline.verify.reader import verify_receipt
 from worldline.verify.receipts import write_receipt

@@ -8,8 +8,8 @@ from hall import CONTRACT, WAIT_S, Hall
 from worldline.errors import DeadlineMissed, NoCapacity
 from worldline.runtime import messages as wire
 from worldline.runtime.messages import Move
-from worldline.runtime.store import MemoryStore
 from worldline.schema.contract import Contract
+from worldline.testing.memory_store import MemoryStore
 
 WIDTH = 1 << 13
 ARENA_BYTES = 64 * 1024 + 320 * WIDTH

@@ -19,8 +19,8 @@ from worldline.runtime.fleet_messages import (
 from worldline.runtime.messages import Host, Prewarmed, Session, Snapshot, ToHost
 from worldline.runtime.rpc import serve
 from worldline.runtime.run_dir import host_socket
-from worldline.runtime.store import MemoryStore
 from worldline.schema.contract import Contract
+from worldline.testing.memory_store import MemoryStore
 from worldline.testing.stores import LostReplyStore
 
 
