@@ -53,7 +53,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SessionBudget:
     """How much an hour of operations may do to one session."""
 
     moves_max: int = 12
@@ -111,7 +111,7 @@ class Placement:
 class Rules:
     """What an operation may do. `warm_bytes` is kept free on the hosts that stay, for who comes back."""
 
-    budget: Budget | None = Budget()
+    budget: SessionBudget | None = SessionBudget()
     park: bool = False
     """What can't be moved is parked."""
     idle_s: float | None = None
@@ -267,7 +267,7 @@ def _move(sitting: Sitting, room: _Room, others: Sequence[str], rules: Rules, *,
     return Step(sitting.session, Deed.MOVE, sitting.host, target, sitting.arena_bytes)
 
 
-def _over_budget(sitting: Sitting, budget: Budget | None) -> str | None:
+def _over_budget(sitting: Sitting, budget: SessionBudget | None) -> str | None:
     if budget is None:
         return None
     if sitting.moves_spent >= budget.moves_max:

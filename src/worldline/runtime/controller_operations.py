@@ -17,7 +17,7 @@ import msgspec
 
 from worldline.capacity.prewarm import warm_buffer
 from worldline.clock import Clock
-from worldline.control.placement import Budget, Deed, Kind, Placement, Rules, empty, even, pack
+from worldline.control.placement import Deed, Kind, Placement, Rules, SessionBudget, empty, even, pack
 from worldline.errors import (
     BadValue,
     OperationInProgress,
@@ -203,7 +203,7 @@ class Operations:
                 assert request.host is not None, "checked before"
                 survey = await self._surveyor.survey([request.host])
                 urgent = request.kind is Kind.EVACUATE
-                rules = Rules(budget=None if urgent else Budget(), park=request.park or urgent)
+                rules = Rules(budget=None if urgent else SessionBudget(), park=request.park or urgent)
                 return empty(request.host, survey.seats, survey.sittings, rules)
             case Kind.REBALANCE:
                 survey = await self._surveyor.survey(None)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldline.control.placement import Budget, Deed, Rules, Seat, Sitting, empty, even, pack
+from worldline.control.placement import Deed, Rules, Seat, SessionBudget, Sitting, empty, even, pack
 
 GB = 10**9
 PLAN = "plan"
@@ -104,7 +104,7 @@ def test_no_placement_promises_memory_twice_or_a_host_that_may_not_take_it(seats
         replace(sitting(f"s{n}", hosts[at % len(hosts)].host, size, float(idle)), moves_spent=moves)
         for n, (at, size, idle, moves) in enumerate(sittings)
     ]
-    rules = Rules(budget=Budget(), park=park, idle_s=60.0)
+    rules = Rules(budget=SessionBudget(), park=park, idle_s=60.0)
     placement = (
         empty("h0", hosts, there, rules) if kind == "empty" else {"even": even, "pack": pack}[kind](hosts, there, rules)
     )
