@@ -37,7 +37,7 @@ from worldline.runtime.host_worlds import Built, Engines
 from worldline.runtime.hosting import HostedSession, refuse_if_held
 from worldline.runtime.imaging import ImageArrival, ImageDeparture, ImageTools
 from worldline.runtime.mover_source import SourceRun, SourceTools
-from worldline.runtime.mover_target import Ground, TargetAttempt, TargetTools
+from worldline.runtime.mover_target import Landing, TargetAttempt, TargetTools
 from worldline.runtime.rpc_peer import Peer
 from worldline.schema.fault import Fault, Verb, parse_fault
 from worldline.schema.receipt import Receipt
@@ -223,7 +223,7 @@ class Moves:
             desk.host, desk.lanes, desk.clock, self._host.tell_failed, self._gone, desk.signing, desk.budget
         )
         early_bytes = min(order.state_bytes, capacity) if transport.name == TcpTransport.name else 0
-        attempt = TargetAttempt(order, built, Ground(listener, arena, capacity, early_bytes), tools)
+        attempt = TargetAttempt(order, built, Landing(listener, arena, capacity, early_bytes), tools)
         return attempt, wire.Endpoint(order.transport, listener.address, key)
 
     async def _load_image(self, order: wire.LoadImage) -> Receipt:

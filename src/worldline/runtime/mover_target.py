@@ -73,7 +73,7 @@ class TargetTools:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Landing:
     """Where an attempt's bytes come in. `arena` is None where the transport brings the source's own."""
 
     listener: Listener
@@ -86,19 +86,19 @@ class Ground:
 class TargetAttempt:
     """One `PrepareTarget`. `receipt` is the answer to `AwaitPrepared`."""
 
-    def __init__(self, order: PrepareTarget, built: Built, ground: Ground, tools: TargetTools) -> None:
+    def __init__(self, order: PrepareTarget, built: Built, landing: Landing, tools: TargetTools) -> None:
         self.order = order
         self.receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._built = built
-        self._ground = ground
+        self._landing = landing
         self._tools = tools
-        self._arena = ground.arena
+        self._arena = landing.arena
         self._began_at_s = tools.clock.monotonic_s()
         self._deadline_at_s = self._began_at_s + order.spec.contract.completion_deadline_s
         self._frozen_at_s = self._began_at_s
         attempt = Attempt(MoveId(order.move), SessionId(order.session), Epoch(order.epoch), order.mode)
         self._machine = TargetMachine(
-            attempt, ground.capacity, self._began_at_s, self._deadline_at_s, hands_over=ground.arena is None
+            attempt, landing.capacity, self._began_at_s, self._deadline_at_s, hands_over=landing.arena is None
         )
         self._events: asyncio.Queue[words.Event] = asyncio.Queue()
         self._outbox: Outbox | None = None
@@ -166,12 +166,12 @@ class TargetAttempt:
         except BaseException as error:
             if not isinstance(error, asyncio.CancelledError):
                 log.exception("move %s: the target's driver failed", self.order.move)
-            await self._discard(zero=self._ground.arena is not None)
+            await self._discard(zero=self._landing.arena is not None)
             refuse(self.receipt, Internal(f"the target's driver ended: {error!r}"))
             raise
         finally:
             await self._end_work()
-            await self._ground.listener.close()
+            await self._landing.listener.close()
 
     async def _next(self) -> words.Event:
         return await next_event(self._events, self._machine.wake_at_s, words.Deadline(), self._tools.clock)
@@ -229,12 +229,12 @@ class TargetAttempt:
 
     async def _touch(self) -> None:
         """Faults the pages in. Within a freeze that costs more than it costs the bytes to cross."""
-        for at in range(0, self._ground.early_bytes, TOUCHED_BYTES):
+        for at in range(0, self._landing.early_bytes, TOUCHED_BYTES):
             if self._arena is None or self._machine.phase is words.Phase.DISCARDED:
                 return
             await self._tools.budget.turn()
-            part = Extent(at, min(TOUCHED_BYTES, self._ground.early_bytes - at))
-            await asyncio.to_thread(_touch, self._arena, part, self._tools.budget)
+            part = Extent(at, min(TOUCHED_BYTES, self._landing.early_bytes - at))
+            await asyncio.to_thread(_fault_in, self._arena, part, self._tools.budget)
 
     async def _map_early(self, arena: Arena, handed_over: HandedOver) -> None:
         """The same for both mappings of what is handed over, while the source still plays."""
@@ -246,7 +246,7 @@ class TargetAttempt:
     async def _receive(self) -> None:
         try:
             left_s = self._deadline_at_s - self._tools.clock.monotonic_s()
-            link = await self._ground.listener.accept(left_s)
+            link = await self._landing.listener.accept(left_s)
             if self._arena is None:
                 assert isinstance(link.arena, Arena), "a handed-over arena is mapped by snapshot.arena"
                 self._arena = link.arena
@@ -305,7 +305,7 @@ class TargetAttempt:
         while self._puts:
             batch, self._puts = self._puts, []
             if self._machine.phase is not words.Phase.DISCARDED:
-                await asyncio.to_thread(_carry_out, arena, batch)
+                await asyncio.to_thread(_put_rows, arena, batch)
             for put in batch:
                 self._rows_room.release()
                 self._events.put_nowait(words.PutDone(put.ticket))
@@ -395,7 +395,7 @@ class TargetAttempt:
                 target_root=proof.target_root.hex(),
                 leaf_count=proof.leaf_count,
                 state_bytes=proof.manifest.layout.nbytes,
-                bytes_moved=proof.bytes_landed if self._ground.arena is not None else 0,
+                bytes_moved=proof.bytes_landed if self._landing.arena is not None else 0,
                 rounds=proof.rounds,
                 pause_s=now_s - self._frozen_at_s,
                 duration_s=now_s - self._began_at_s,
@@ -415,7 +415,7 @@ class TargetAttempt:
         """Order matters: first nothing writes, then nothing reads, then the memory goes."""
         await self._stop_receiving()
         await self._close_link()
-        await self._ground.listener.close()
+        await self._landing.listener.close()
         await self._end_work()
         engine, self._engine = self._engine, None
         arena, self._arena = self._arena, None
@@ -444,7 +444,7 @@ class TargetAttempt:
         self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
 
 
-def _touch(arena: Arena, extent: Extent, budget: Budget) -> None:
+def _fault_in(arena: Arena, extent: Extent, budget: Budget) -> None:
     meter = Meter(budget)
     arena.touch(extent)
     meter.count()
@@ -459,7 +459,7 @@ def _map_both(arena: Arena, handed_over: HandedOver, budget: Budget) -> None:
     meter.count()
 
 
-def _carry_out(arena: Arena, puts: list[words.Put]) -> None:
+def _put_rows(arena: Arena, puts: list[words.Put]) -> None:
     for put in puts:
         match put.step:
             case words.CopyIn(copy):
