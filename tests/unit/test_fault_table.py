@@ -13,7 +13,7 @@ from worldline.runtime.controller_hosts import Notice
 from worldline.runtime.store import Store
 from worldline.runtime.trouble import STEP_OF_CALL, STEP_OF_LINE
 from worldline.schema.fault import FAULTS, KEYS, LINES, STEPS, FaultName, Step, Verb, faults_of, parse_fault
-from worldline.transport.stream import LINK_TYPES
+from worldline.transport.stream import LINKS_OWN
 from worldline.transport.struck import STEP_OF_RECORD
 from worldline.wire.framing import RecordType
 
@@ -26,7 +26,7 @@ ROWS = {
 }
 UNTOLD = set(re.findall(r"`(\w+)`", REST))
 """Named with the reason why they have no fault of their own."""
-BESIDE_CHUNKS = {kind.name for kind in LINK_TYPES - {RecordType.CHUNK, RecordType.SHARED}}
+BESIDE_CHUNKS = {kind.name for kind in LINKS_OWN - {RecordType.CHUNK, RecordType.SHARED}}
 CALLS = {call: "".join(part.capitalize() for part in call.value.split("-")) for call in Call}
 READS = {
     "session", "sessions", "cordons", "operations", "move", "moves", "open_moves", "receipt", "qualification",
@@ -64,7 +64,7 @@ def test_every_notice_can_be_lost_late_repeated_and_overtaken(notice: str, step:
 @pytest.mark.parametrize("record", [record for record in RecordType if record.name not in UNTOLD | BESIDE_CHUNKS])
 def test_every_record_can_be_lost_late_repeated_overtaken_cut_and_damaged(record: RecordType) -> None:
     assert len(AT_RECORDS) == 7
-    bare = record in LINK_TYPES
+    bare = record in LINKS_OWN
     expected = [str(name) for name in AT_RECORDS] if bare else texts(AT_RECORDS, STEP_OF_RECORD[record])
     assert sorted(ROWS[record.name]) == sorted(expected)
 

@@ -32,7 +32,7 @@ SEND_TIME_S: Final = 30.0
 """A record that can't be handed to the system for so long has no reader."""
 
 
-LINK_TYPES = frozenset(
+LINKS_OWN = frozenset(
     {
         RecordType.CHUNK,
         RecordType.SHARED,
@@ -44,7 +44,7 @@ LINK_TYPES = frozenset(
         RecordType.DECODES,
     }
 )
-"""Records that links write and read by themselves."""
+"""Types of the records that links write and read by themselves; nobody else sends them."""
 
 Tell = Callable[[bytes], Awaitable[None]]
 
@@ -124,8 +124,8 @@ class StreamLink:
         return self._arena
 
     async def send(self, record: bytes) -> None:
-        if header_of(record).type in LINK_TYPES:
-            raise ValueError("chunks are posted, not sent")
+        if header_of(record).type in LINKS_OWN:
+            raise ValueError(f"{header_of(record).type.name} is the link's own: extents are posted, not sent")
         await self._tell(record)
 
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
@@ -208,7 +208,7 @@ class StreamLink:
                 self._loop.call_soon_threadsafe(self._read_ended.set)
 
     def _take(self, frame: Frame, meter: Meter) -> None:
-        if frame.header.type not in LINK_TYPES:
+        if frame.header.type not in LINKS_OWN:
             self._inbox.put(RecordIn(frame.record))
             return
         record = decode_frame(frame)
