@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from worldline.cli.measured import command_of
+from worldline.cli.measure_command import command_of
 from worldline.cli.output import print_json, progress
 from worldline.errors import BadValue
 from worldline.lab.bench.frame import BenchResult, Run, find, measure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from worldline.cli.measured import reporting_command
+from worldline.cli.measure_command import reporting_command
 from worldline.lab.experiments.frame import find
 from worldline.lab.instruments.table import INSTRUMENTS
 
