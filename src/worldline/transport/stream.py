@@ -125,7 +125,7 @@ class StreamLink:
 
     async def send(self, record: bytes) -> None:
         if header_of(record).type in LINKS_OWN:
-            raise ValueError(f"{header_of(record).type.name} is the link's own: extents are posted, not sent")
+            raise ValueError("a link writes its own records by itself: extents are posted, not sent")
         await self._tell(record)
 
     async def post(self, extents: Sequence[Extent], deadline_s: float) -> int:
