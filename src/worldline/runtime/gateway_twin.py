@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from worldline.control.twins import Print, TwinCheck, TwinSide
 from worldline.errors import ActionGap
-from worldline.runtime.gateway_told import Trouble, TwinVerdict
-from worldline.runtime.messages import Block
-
-if TYPE_CHECKING:
-    from worldline.runtime.gateway_play import Play
+from worldline.runtime.gateway_told import Told, Trouble, TwinVerdict
+from worldline.runtime.messages import Block, Session
 
 AHEAD_MAX = 32
 """Actions that the twin may have unanswered."""
@@ -19,10 +16,29 @@ BACKLOG_MAX = 8192
 """Actions that may wait for a twin that is behind; beyond, the two are out of step, which is told."""
 
 
+class Side(Protocol):
+    """One of the two: a `gateway_play.Play`."""
+
+    session: Session
+    mirror: Mirror | None
+
+    @property
+    def started(self) -> bool: ...
+
+    @property
+    def unanswered(self) -> int: ...
+
+    def mirrored(self, number: int, action: int) -> bool:
+        """As the twin: takes an action of the session it mirrors. False where its number is not the next one."""
+        ...
+
+    def tell(self, told: Told) -> None: ...
+
+
 class Mirror:
     """Set as `mirror` of both sides. Only the session's watchers are told."""
 
-    def __init__(self, session: Play, twin: Play) -> None:
+    def __init__(self, session: Side, twin: Side) -> None:
         self.session = session
         self.twin = twin
         self._check = TwinCheck()
@@ -47,7 +63,7 @@ class Mirror:
             if not self.twin.mirrored(number, action):
                 self._lose_step(number)
 
-    def compare(self, side: Play, block: Block) -> None:
+    def compare(self, side: Side, block: Block) -> None:
         """One side's block; a verdict is told when the other side's is there."""
         which = TwinSide.SESSION if side is self.session else TwinSide.TWIN
         pair = self._check.add(which, Print(block.block, block.digest, block.root))
