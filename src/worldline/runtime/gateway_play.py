@@ -459,7 +459,7 @@ class Play:
         return playback.expected_number - 1 - playback.unanswered
 
     def mirrored(self, number: int, action: int) -> bool:
-        """See `gateway_twin.Side`."""
+        """See `gateway_twin.PlaySide`."""
         if self._playback is None or number > self._playback.expected_number:
             return False
         return self._handle(words.ActionIn(number, action)) is None

@@ -16,7 +16,7 @@ BACKLOG_MAX = 8192
 """Actions that may wait for a twin that is behind; beyond, the two are out of step, which is told."""
 
 
-class Side(Protocol):
+class PlaySide(Protocol):
     """One of the two: a `gateway_play.Play`."""
 
     session: Session
@@ -38,7 +38,7 @@ class Side(Protocol):
 class Mirror:
     """Set as `mirror` of both sides. Only the session's watchers are told."""
 
-    def __init__(self, session: Side, twin: Side) -> None:
+    def __init__(self, session: PlaySide, twin: PlaySide) -> None:
         self.session = session
         self.twin = twin
         self._check = TwinCheck()
@@ -63,7 +63,7 @@ class Mirror:
             if not self.twin.mirrored(number, action):
                 self._lose_step(number)
 
-    def compare(self, side: Side, block: Block) -> None:
+    def compare(self, side: PlaySide, block: Block) -> None:
         """One side's block; a verdict is told when the other side's is there."""
         which = TwinSide.SESSION if side is self.session else TwinSide.TWIN
         pair = self._check.add(which, Print(block.block, block.digest, block.root))
