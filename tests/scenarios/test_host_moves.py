@@ -109,7 +109,7 @@ async def test_a_session_that_moved_encoded_goes_on_like_its_twin_and_less_cross
 
 
 async def test_a_source_that_needs_grants_sends_nothing_without_one_and_is_done_with_them(stage):
-    await open_pair(stage, spec(contract=Contract(pause_bound_s=1.0, completion_deadline_s=1.0)))
+    await open_pair(stage, spec(contract=Contract(pause_bound_s=2.0, completion_deadline_s=2.0)))
     move, endpoint = await stage.prepare("walk", "b", "tcp", Mode.FREEZE)
     run = wire.RunSource(move, "walk", 1, Mode.FREEZE, endpoint, grant_bytes=4 << 20)
     with pytest.raises((DeadlineMissed, TimedOut)):  # of the attempt, or of its post
