@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from worldline.clock import Clock
 from worldline.errors import WorldlineError
@@ -46,3 +46,27 @@ class SideWork:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(error)
+
+
+class Batches(Generic[E]):
+    """Work of one kind, in the order in which it was asked for, one batch at a time: what comes while `do` is at work
+    is its next batch.
+    """
+
+    def __init__(self, side: SideWork, do: Callable[[list[E]], Awaitable[None]]) -> None:
+        self._side = side
+        self._do = do
+        self._waiting: list[E] = []
+        self._busy = False
+
+    def add(self, item: E) -> None:
+        self._waiting.append(item)
+        if not self._busy:
+            self._busy = True
+            self._side.spawn(self._run())
+
+    async def _run(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            await self._do(batch)
+        self._busy = False

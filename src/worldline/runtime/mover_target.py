@@ -26,7 +26,7 @@ from worldline.migration import target_words as words
 from worldline.migration.attempt import Attempt
 from worldline.migration.heard import from_source
 from worldline.migration.target import TargetMachine
-from worldline.runtime.driver import SideWork, next_event, refuse
+from worldline.runtime.driver import Batches, SideWork, next_event, refuse
 from worldline.runtime.host_engine import Engine, Proven
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_worlds import Built
@@ -110,10 +110,8 @@ class TargetAttempt:
         self._work = SideWork(self._work_failed)
         self._receiving: asyncio.Task[None] | None = None
         self._mapping: asyncio.Task[None] | None = None
-        self._reads: list[words.Digest] = []
-        self._reading = False
-        self._puts: list[words.Put] = []
-        self._putting = False
+        self._reads = Batches(self._work, self._read)
+        self._puts = Batches(self._work, self._put_in_place)
         self._rows_room = asyncio.Semaphore(ROWS_WAITING_MAX)
         self._task = asyncio.create_task(self._drive(), name=f"target-{order.move}")
 
@@ -191,15 +189,9 @@ class TargetAttempt:
     async def _do(self, command: words.Command) -> None:
         match command:
             case words.Digest():
-                self._reads.append(command)
-                if not self._reading:
-                    self._reading = True
-                    self._work.spawn(self._read())
+                self._reads.add(command)
             case words.Put():
-                self._puts.append(command)
-                if not self._putting:
-                    self._putting = True
-                    self._work.spawn(self._put_in_place())
+                self._puts.add(command)
             case words.SendRecord(record):
                 if self._outbox is not None:
                     self._outbox.put_record(records.encode(record))
@@ -282,34 +274,28 @@ class TargetAttempt:
         else:
             self._events.put_nowait(words.Abort(error.code, error.sentence))
 
-    async def _read(self) -> None:
-        """What was asked for while leaves were read is the next reading: a job a leaf would cost more than the leaf."""
+    async def _read(self, batch: list[words.Digest]) -> None:
+        """What was asked for meanwhile is the next reading: a job a leaf would cost more than the leaf."""
         arena, lanes = self._arena, self._tools.lanes
         assert arena is not None, "leaves lie in an arena"
-        while self._reads:
-            batch, self._reads = self._reads, []
-            extents = tuple(extent for command in batch for extent in command.extents)
-            if any(command.hurry for command in batch):
-                digests = await self._thread.do(partial(lanes.read, arena, extents))
-            else:
-                digests = await lanes.digests(arena, extents)
-            found = zip(extents, digests, strict=True)
-            for command in batch:
-                self._events.put_nowait(words.LaneDone(command.ticket, tuple(islice(found, len(command.extents)))))
-        self._reading = False
+        extents = tuple(extent for command in batch for extent in command.extents)
+        if any(command.hurry for command in batch):
+            digests = await self._thread.do(partial(lanes.read, arena, extents))
+        else:
+            digests = await lanes.digests(arena, extents)
+        found = zip(extents, digests, strict=True)
+        for command in batch:
+            self._events.put_nowait(words.LaneDone(command.ticket, tuple(islice(found, len(command.extents)))))
 
-    async def _put_in_place(self) -> None:
-        """One thread, in the order of the tickets; what has come while it was at work is its next batch."""
+    async def _put_in_place(self, batch: list[words.Put]) -> None:
+        """On one thread, in the order of the tickets."""
         arena = self._arena
         assert arena is not None, "rows lie in an arena"
-        while self._puts:
-            batch, self._puts = self._puts, []
-            if self._machine.phase is not words.Phase.DISCARDED:
-                await asyncio.to_thread(_put_rows, arena, batch)
-            for put in batch:
-                self._rows_room.release()
-                self._events.put_nowait(words.PutDone(put.ticket))
-        self._putting = False
+        if self._machine.phase is not words.Phase.DISCARDED:
+            await asyncio.to_thread(_put_rows, arena, batch)
+        for put in batch:
+            self._rows_room.release()
+            self._events.put_nowait(words.PutDone(put.ticket))
 
     async def _stop_receiving(self) -> None:
         if self._receiving is not None:
