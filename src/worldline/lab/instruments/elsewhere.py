@@ -92,7 +92,7 @@ def go(folder: Path, name: str, journey: Journey) -> Side:
     asked: dict[str, Any] = asdict(journey) | {"folder": str(own), "cut_file": str(folder / CUT)}
     asked |= {"threads": path.threads, "precision": path.precision}
     (own / "request.json").write_text(json.dumps(asked))
-    command = [sys.executable, "-m", "worldline.lab.instruments.boundary_child", str(own / "request.json")]
+    command = [sys.executable, "-m", "worldline.lab.instruments.elsewhere_child", str(own / "request.json")]
     environment = os.environ | dict(path.variables)
     try:
         done = subprocess.run(

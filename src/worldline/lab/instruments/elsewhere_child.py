@@ -1,6 +1,6 @@
 """One side of a comparison of plans: a process with a plan of its own, which goes on from a cut.
 
-    python -m worldline.lab.instruments.boundary_child REQUEST.json
+    python -m worldline.lab.instruments.elsewhere_child REQUEST.json
 
 The request is an `elsewhere.Journey` with the folder to write into, the file of the cut, threads and precision. The
 first side makes the file of the cut, the others go on from it. Written are `shown.npz` (a readout a block),
