@@ -21,7 +21,7 @@ from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.boundary_figure import parting
 from worldline.lab.instruments.drift import Drift, drift_of, drifting
 from worldline.lab.instruments.elsewhere import HERE, PATHS, Journey, Side, early_name, go
-from worldline.lab.instruments.play import actions_of, at_least, in_decibels, world_of
+from worldline.lab.instruments.play import actions_of, checked_count, checked_decibels, world_of
 from worldline.lab.psnr import EQUAL_DB, psnr_db
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
 from worldline.worlds.options import options_of
@@ -103,9 +103,9 @@ def measure(  # noqa: PLR0913 - options given by name
     unknown = sorted(set(path) - set(PATHS))
     if unknown:
         raise BadValue(f"there is no plan {unknown[0]!r}; there are {', '.join(PATHS)}")
-    in_decibels("bound_db", bound_db)
+    checked_decibels("bound_db", bound_db)
     built = world_of(world, option)
-    actions = actions_of(built, seed, at_least("cut", cut, 1) + at_least("blocks", blocks, LEFT_OUT + 1))
+    actions = actions_of(built, seed, checked_count("cut", cut, 1) + checked_count("blocks", blocks, LEFT_OUT + 1))
     journey = Journey(world, options_of(option), seed, actions, cut)
     crossings = []
     with TemporaryDirectory(dir=trial.folder, prefix="sides-") as made:

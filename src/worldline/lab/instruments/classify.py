@@ -15,7 +15,7 @@ from worldline.lab.instruments.classes import MEANING, StateClass, Told, agrees,
 from worldline.lab.instruments.drawn import BLOCKS, DrawnLive
 from worldline.lab.instruments.figures import matrix, parts
 from worldline.lab.instruments.looks import Look, Piece, look
-from worldline.lab.instruments.play import actions_of, at_least, world_of
+from worldline.lab.instruments.play import actions_of, checked_count, world_of
 from worldline.lab.instruments.rewrite import standing_for
 from worldline.lab.report import Column, Line, Listing, Report, Section, Standing, Table, Words
 from worldline.units import format_bytes
@@ -100,8 +100,8 @@ def measure(
     seed: int
         Of the world, the player's actions and what is drawn.
     """
-    at_least("blocks", blocks, 4)
-    at_least("drawn", drawn, 0)
+    checked_count("blocks", blocks, 4)
+    checked_count("drawn", drawn, 0)
     built = world_of(world, option)
     actions = actions_of(built, seed, blocks)
     live = built.open(seed, ScratchMemory())

@@ -14,7 +14,7 @@ from enum import StrEnum
 from worldline.errors import Poisoned, WorldlineError
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.figures import ladder
-from worldline.lab.instruments.play import actions_of, at_least, world_of
+from worldline.lab.instruments.play import actions_of, checked_count, world_of
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
 from worldline.schema.inventory import Kind
 from worldline.snapshot.walk import Rules
@@ -106,7 +106,7 @@ def measure(  # noqa: PLR0913 - options given by name
         Of the world and of the player's actions.
     """
     built = world_of(world, option)
-    actions = actions_of(built, seed, at_least("cut", cut, 1) + at_least("blocks", blocks, 1))
+    actions = actions_of(built, seed, checked_count("cut", cut, 1) + checked_count("blocks", blocks, 1))
     with ExitStack() as stack:
         source = Seat.open(built, seed, stack)
         for action in actions[:cut]:

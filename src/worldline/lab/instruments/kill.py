@@ -36,7 +36,7 @@ from worldline.lab.instruments.handles import (
     residual,
 )
 from worldline.lab.instruments.held import put_back, state_of
-from worldline.lab.instruments.play import actions_of, at_least, in_decibels, world_of
+from worldline.lab.instruments.play import actions_of, checked_count, checked_decibels, world_of
 from worldline.lab.psnr import EQUAL_DB, psnr_db
 from worldline.lab.report import Column, Listing, Report, Section, Standing, Words
 from worldline.worlds.options import options_of
@@ -127,11 +127,11 @@ def measure(  # noqa: PLR0913 - options given by name
     seed: int
         Of the world and of the player's actions.
     """
-    in_decibels("bound_db", bound_db)
+    checked_decibels("bound_db", bound_db)
     built = world_of(world, option)
     if built.readout.kind != "image":
         raise BadValue(f"world {world} shows no pictures, and a loss is told in dB of pictures")
-    actions = actions_of(built, seed, at_least("cut", cut, REPLAY_BLOCKS + 1) + at_least("blocks", blocks, 1))
+    actions = actions_of(built, seed, checked_count("cut", cut, REPLAY_BLOCKS + 1) + checked_count("blocks", blocks, 1))
     deaths = []
     with ExitStack() as stack:
         harness = Harness(built, actions, cut, seed, stack)

@@ -39,14 +39,14 @@ def actions_of(world: World, seed: int, blocks: int) -> list[int]:
     return [draw.randrange(count) for _ in range(blocks)]
 
 
-def at_least(what: str, value: int, least: int) -> int:
+def checked_count(what: str, value: int, least: int) -> int:
     """`value`. Raises `BadValue` below `least`, and over `BLOCKS_MAX`."""
     if not least <= value <= BLOCKS_MAX:
         raise BadValue(f"{what} must be {least} to {BLOCKS_MAX}, not {value}")
     return value
 
 
-def in_decibels(what: str, value: float) -> float:
+def checked_decibels(what: str, value: float) -> float:
     """`value`. Raises `BadValue` for what no picture could be held against."""
     if not 0 <= value <= EQUAL_DB:
         raise BadValue(f"{what} is from 0 to {EQUAL_DB:g} dB, not {value}")

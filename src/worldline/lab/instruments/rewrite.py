@@ -16,7 +16,7 @@ from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.instruments.changes import PAGE_BYTES, Amount, change
 from worldline.lab.instruments.figures import bars
 from worldline.lab.instruments.looks import Look, Piece, look
-from worldline.lab.instruments.play import Play, actions_of, at_least, world_of
+from worldline.lab.instruments.play import Play, actions_of, checked_count, world_of
 from worldline.lab.report import Column, Line, Listing, Report, Section, Standing, Table, Words
 from worldline.schema.inventory import Kind
 from worldline.units import format_bytes
@@ -106,10 +106,10 @@ def measure(  # noqa: PLR0913 - options given by name
     seed: int
         Of the world and of the player's actions.
     """
-    at_least("blocks", blocks, 1)
+    checked_count("blocks", blocks, 1)
     at_least_zero(blocks_per_s, "blocks_per_s")
     built = world_of(world, option)
-    actions = actions_of(built, seed, at_least("warm_up", warm_up, 1) + blocks)
+    actions = actions_of(built, seed, checked_count("warm_up", warm_up, 1) + blocks)
     play = Play.open(built, seed)
     amounts: list[dict[str, Amount]] = []
     before: Look | None = None
