@@ -33,16 +33,13 @@ from worldline.errors import (
     WorldlineError,
     from_record,
 )
+from worldline.runtime.gateway_kept import BLOCKS_KEPT, Kept
 from worldline.runtime.gateway_told import Drive, Gap, Missed, Ready, Shown, Told, Trouble, Watcher
 from worldline.runtime.gateway_twin import Mirror
 from worldline.runtime.messages import Act, Attach, Block, Detach, Rejected, Session, SessionFacts, SessionFailed
 from worldline.runtime.rpc import Reconnecting
 from worldline.schema.ids import Epoch, HostId, SessionId
 
-BLOCKS_KEPT = 256
-"""Delivered blocks that can be sent again."""
-KEPT_BYTES_MAX = 256 * 1024 * 1024
-"""Of all kept blocks of one session; older ones go first."""
 ATTACH_WAIT_S = 10.0
 ATTACH_PAUSE_FIRST_S = 0.005
 """An owner is told of once it plays; if its host can't be reached at once, it is attached to soon after it can."""
@@ -77,8 +74,7 @@ class Play:
         self._driver: Watcher | None = None
         self._frames_wanted = False
         self._raw_wanted = False
-        self._kept: OrderedDict[int, Shown] = OrderedDict()
-        self._kept_bytes = 0
+        self._kept = Kept()
         self._actions: OrderedDict[int, int] = OrderedDict()
         self._waiting: dict[int, set[asyncio.Future[Shown]]] = {}
         self._early: deque[tuple[str, Block]] = deque(maxlen=BLOCKS_KEPT)
@@ -125,7 +121,7 @@ class Play:
 
     def kept_after(self, block: int) -> list[Shown]:
         """Delivered blocks after `block`, as far as they are kept."""
-        return [shown for number, shown in self._kept.items() if number > block]
+        return self._kept.after(block)
 
     # ---- actions
 
@@ -240,7 +236,7 @@ class Play:
         facts: dict[str, Fact] = {"number": number, "expected": expected}
         if was is not None and was != action:
             raise ActionGap(f"action {number} was {was} and can't be {action}; {expected} is due", **facts)
-        if number <= playback.delivered_block and number not in self._kept:
+        if number <= playback.delivered_block and self._kept.get(number) is None:
             raise ActionGap(f"block {number} is no longer kept; {expected} is due", **facts)
 
     # ---- the record
@@ -416,7 +412,7 @@ class Play:
         shown = event.content
         assert isinstance(shown, Shown)
         now_s = self._clock.monotonic_s()
-        self._keep(shown)
+        self._kept.add(shown)
         self.tell(shown)
         if self._last_shown is not None and self._last_shown[0].block.epoch != shown.block.epoch:
             last, at_s = self._last_shown
@@ -436,12 +432,6 @@ class Play:
 
     def _waiters(self, number: int) -> list[asyncio.Future[Shown]]:
         return [waiting for waiting in self._waiting.get(number, ()) if not waiting.done()]
-
-    def _keep(self, shown: Shown) -> None:
-        self._kept[shown.block.number] = shown
-        self._kept_bytes += _size(shown)
-        while len(self._kept) > BLOCKS_KEPT or (self._kept_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
-            self._kept_bytes -= _size(self._kept.popitem(last=False)[1])
 
     def tell(self, told: Told) -> None:
         for watcher in tuple(self._watchers):
@@ -479,11 +469,6 @@ class Play:
         if self.session.host is not None and self._attached is not None:
             with contextlib.suppress(WorldlineError):
                 await self._link_to(self.session.host).call(Detach(self.session.id), None, ATTACH_WAIT_S)
-
-
-def _size(shown: Shown) -> int:
-    block = shown.block
-    return len(block.payload) + (0 if block.raw is None else len(block.raw))
 
 
 def _parked(session: Session, number: int) -> WorldlineError:
