@@ -80,8 +80,7 @@ def _free_bytes(hosts: Mapping[str, Host], target: str, row: Session) -> int:
         raise HostGone(f"host {target} is gone", host=target)
     if hosts[target].cordon is not None:
         raise HostCordoned(f"host {target} is cordoned and takes no sessions; uncordon it first", host=target)
-    slots_bytes = facts.slot_bytes.count(row.arena_bytes) * row.arena_bytes
-    return facts.memory_bytes - facts.memory_used_bytes + slots_bytes
+    return facts.room_bytes(row.arena_bytes)
 
 
 def _used_a_link(receipt: Receipt) -> bool:

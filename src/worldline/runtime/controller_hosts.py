@@ -91,12 +91,11 @@ class HostLink:
 
     @property
     def free_bytes(self) -> int:
-        return 0 if self.facts is None else self.facts.memory_bytes - self.facts.memory_used_bytes
+        return 0 if self.facts is None else self.facts.free_bytes
 
     def room_bytes(self, arena_bytes: int) -> int:
-        """What there is for sessions of this arena: free memory, and the slots that were prewarmed for their like."""
-        slots = 0 if self.facts is None else self.facts.slot_bytes.count(arena_bytes)
-        return self.free_bytes + slots * arena_bytes
+        """See `HostFacts`; 0 while nothing is known of it."""
+        return 0 if self.facts is None else self.facts.room_bytes(arena_bytes)
 
     @property
     def session_count(self) -> int:

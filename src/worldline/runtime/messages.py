@@ -53,6 +53,14 @@ class HostFacts(msgspec.Struct, frozen=True):
     lane_bytes_per_s: float | None = None
     """What its verification lanes digest, by their own measurement."""
 
+    @property
+    def free_bytes(self) -> int:
+        return self.memory_bytes - self.memory_used_bytes
+
+    def room_bytes(self, arena_bytes: int) -> int:
+        """What there is for sessions of this arena: free memory, and the slots that were prewarmed for their like."""
+        return self.free_bytes + self.slot_bytes.count(arena_bytes) * arena_bytes
+
 
 class SessionFacts(msgspec.Struct, frozen=True):
     """One session as its host sees it."""
