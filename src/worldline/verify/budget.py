@@ -54,6 +54,7 @@ class Budget:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._never = threading.Event()
+        """Nobody sets it: to wait for it is to sleep, which needs no `time`."""
         self._spent_s = 0.0
         self._at_s = self._clock.monotonic_s()
 
