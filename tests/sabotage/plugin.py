@@ -45,7 +45,7 @@ def read_again() -> None:
     """What the target read before the fence stays believed."""
     from worldline.runtime import host_readings  # as above
 
-    host_readings.Readings.read_again = lambda self, proven: None
+    host_readings.Readings.read_again = lambda self, proven, armed: None
 
 
 def gateway_epoch() -> None:

@@ -413,6 +413,7 @@ class TargetMachine:
             bytes_landed=self._bytes_landed,
             rounds=self._round.number if self._round.ended else self._round.number - 1,
             early=frozenset(ground.early),
+            leaves=ground.leaves,
         )
         return [*told, CloseLink(), proof]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 from worldline.errors import Fact
 from worldline.migration.attempt import Attempt
+from worldline.migration.leaves import Leaves
 from worldline.migration.story import Table
 from worldline.schema.ids import Epoch
 from worldline.schema.layout import Extent, Manifest
@@ -222,6 +223,8 @@ class Prepared:
     rounds: int
     early: frozenset[int] = frozenset()
     """Numbers of the leaves that were read before the source's last manifest, and so maybe before its fence."""
+    leaves: Leaves = field(kw_only=True, compare=False)
+    """The manifest's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from worldline.clock import Clock
 from worldline.errors import BadValue, Corrupt, Internal, LayoutRefused, NoCapacity
-from worldline.migration.leaves import place_of
+from worldline.migration.leaves import Leaves
 from worldline.runtime.frames import Shown, show
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_readings import Readings, leaves_at_rest, without_written
@@ -85,9 +85,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """A state as it was verified where it lies in this process: `digests` by manifest order."""
+    """A state as it was verified where it lies in this process: `leaves` and their `digests` by manifest order."""
 
     manifest: Manifest
+    leaves: Leaves
     digests: tuple[bytes, ...]
     root: bytes
 
@@ -190,8 +191,9 @@ class Engine:
             raise LayoutRefused("the world took over a state of another layout than the one that was verified")
         written = self.arena.written_here() if isinstance(self.arena, HandedOver) else None
         digests: Sequence[bytes | None] = [None] * len(proven.digests)
-        if written is not None and place_of(manifest) == place_of(proven.manifest):
-            digests = without_written(manifest, proven.digests, written)
+        leaves = self._readings.leaves_at(manifest, proven.leaves)
+        if written is not None and leaves is proven.leaves:
+            digests = without_written(leaves, proven.digests, written)
         if root(self._layout_digest(manifest), self._readings.read(manifest, digests)) != proven.root:
             raise Corrupt("the world's state after the installation is not the state that was verified")
 
@@ -235,10 +237,11 @@ class Engine:
         """From now on the arena is this process's alone. The leaves of these numbers were proven before that: they are
         read once more while the first block is made, and no block is shown, and no cut taken, before they have been.
         """
-        extents = tuple(proven.manifest.leaves())
+        extents = proven.leaves.extents
         at_rest = leaves_at_rest(proven.manifest)
-        order = sorted(early, key=lambda number: extents[number] in at_rest)
-        self._readings.read_again({extents[number]: proven.digests[number] for number in order})
+        order = sorted(early, key=at_rest.__contains__)
+        armed = self.arena.armed if isinstance(self.arena, HandedOver) else ()
+        self._readings.read_again({extents[number]: proven.digests[number] for number in order}, armed)
 
     def _refuse_foreign(self) -> None:
         unknown = self._readings.refuse_foreign()

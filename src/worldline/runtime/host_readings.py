@@ -11,6 +11,7 @@ Called from the session's engine thread, but for the lanes' own reading.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ class Readings:
 
     def take(self, manifest: Manifest) -> tuple[bytes | None, ...]:
         """What is known of each leaf now; None for the rest. After `settle`."""
-        leaves = self._leaves = Leaves.at(manifest, self._leaves)
+        leaves = self.leaves_at(manifest)
         self._watch = self._watch and self._arena.watch()
         if self._watch is None:
             self._known = {}
@@ -94,6 +95,11 @@ class Readings:
             self.forget_written(self._watch.written())
             self._known = {extent: self._known[extent] for extent in leaves.extents if extent in self._known}
         return tuple(self._known.get(extent) for extent in leaves.extents)
+
+    def leaves_at(self, manifest: Manifest, known: Leaves | None = None) -> Leaves:
+        """The manifest's leaves; `known`, or those of the boundary before, where they are the same."""
+        self._leaves = Leaves.at(manifest, known or self._leaves)
+        return self._leaves
 
     def forget_written(self, written: Iterable[Extent]) -> None:
         """Nothing is known any more of the leaves under `written`."""
@@ -106,7 +112,7 @@ class Readings:
 
         The caller holds the engine, so nothing of it writes meanwhile.
         """
-        extents = tuple(manifest.leaves())
+        extents = self.leaves_at(manifest).extents
         missing = [extent for extent, digest in zip(extents, digests, strict=True) if digest is None]
         found = iter(self._read_all(missing))
         return tuple(next(found) if digest is None else digest for digest in digests)
@@ -118,7 +124,7 @@ class Readings:
         rolling |= {layout.views[number].segment for number in found_by_content(layout)}
         wanted = set(_leaves_of(manifest, rolling))
         known = self.read_first(manifest, digests)
-        pairs = list(zip(manifest.leaves(), known, strict=True))
+        pairs = list(zip(self.leaves_at(manifest).extents, known, strict=True))
         missing = [extent for extent, digest in pairs if digest is None and extent in wanted]
         found = dict(zip(missing, self._read_all(missing), strict=True))
         return tuple(found.get(extent) if digest is None else digest for extent, digest in pairs)
@@ -126,7 +132,7 @@ class Readings:
     def read_first(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes | None, ...]:
         """Reads the tree's text, which is new at every boundary, and leaves the rest as it is."""
         count = -(-manifest.layout.segments[0].nbytes // manifest.layout.leaf_bytes)
-        first = [extent for extent, _ in zip(manifest.leaves(), range(count), strict=False)]
+        first = self.leaves_at(manifest).extents[:count]
         return (*leaf_digests(self._arena, first), *digests[count:])
 
     def keep_quiet(self, manifest: Manifest) -> None:
@@ -141,16 +147,21 @@ class Readings:
 
     # ---- after a hand-over
 
-    def read_again(self, proven: Mapping[Extent, bytes]) -> None:
+    def read_again(self, proven: Mapping[Extent, bytes], armed: Sequence[Extent] = ()) -> None:
         """Has leaves read that were proven before anybody was fenced off, while the session's first block is made.
 
-        What that block is likely to write is read first. Where there is no watch all of it is read now.
+        What that block is likely to write is read first. Where there is no watch all of it is read now. What lies in
+        `armed` is under the watch already, and unwritten.
         """
         self._proven = proven
-        if proven and not self.watch():
+        if not proven:
+            self.unwatch()
+        elif not self.watch():
             self._known = dict(zip(proven, self._read_all(tuple(proven)), strict=True))
         else:
-            self._read_meanwhile(tuple(proven))
+            assert self._watch is not None, "it was made"
+            self._watch.arm(_outside(proven, armed))
+            self._read_armed(tuple(proven))
 
     def refuse_foreign(self) -> int:
         """Raises `Corrupt`, again and again, where a leaf of `read_again` is not what was proven and this process did
@@ -189,8 +200,10 @@ class Readings:
             self._known.pop(extent, None)
 
     def announce(self, stretch: Extent) -> None:
-        """The engine says that it will not write `stretch` again before the boundary: its leaves are read meanwhile."""
-        if self._watch is None or self._leaves is None:
+        """The engine says that it will not write `stretch` again before the boundary: its leaves are read meanwhile.
+        Not in the first block after a hand-over, whose watch is to tell this engine's writes from others'.
+        """
+        if self._watch is None or self._leaves is None or self._proven:
             return
         end = stretch.offset + stretch.nbytes
         whole = tuple(
@@ -224,6 +237,11 @@ class Readings:
         for extent in extents:
             self._forget_neighbours(extent)
         self._watch.arm(extents)
+        self._read_armed(extents)
+
+    def _read_armed(self, extents: Sequence[Extent]) -> None:
+        if self._lanes is None:
+            return
         try:
             futures = self._lanes.submit(self._arena, extents)
         except LaneFull:
@@ -248,25 +266,43 @@ class Readings:
             for batch, future in reversed(list(jobs)):
                 digests = leaf_digests(self._arena, batch) if future.cancel() else future.result()
                 pairs = zip(batch, digests, strict=True)
-                self._known.update(pair for pair in pairs if pair[0] not in reading.forgotten)
+                known = [pair for pair in pairs if pair[0] not in reading.forgotten] if reading.forgotten else pairs
+                self._known.update(known)
 
     def _read_all(self, extents: Sequence[Extent]) -> list[bytes]:
         return leaf_digests(self._arena, extents) if self._lanes is None else self._lanes.read(self._arena, extents)
 
 
-def without_written(
-    manifest: Manifest, digests: Sequence[bytes], written: Iterable[Extent]
-) -> tuple[bytes | None, ...]:
+def without_written(leaves: Leaves, digests: Sequence[bytes], written: Iterable[Extent]) -> tuple[bytes | None, ...]:
     """The leaves' digests, None for those that share a byte with `written`."""
-    extents = tuple(manifest.leaves())
-    touched = set(_touched(extents, written))
-    return tuple(None if extent in touched else digest for extent, digest in zip(extents, digests, strict=True))
+    found: list[bytes | None] = list(digests)
+    for extent in written:
+        for number in leaves.touched(extent):
+            found[number] = None
+    return tuple(found)
 
 
-def leaves_at_rest(manifest: Manifest) -> frozenset[Extent]:
-    """Leaves that no block is declared to write again."""
-    segments = enumerate(manifest.layout.segments)
-    return frozenset(_leaves_of(manifest, {i for i, segment in segments if isinstance(segment.write, Static | Once)}))
+def leaves_at_rest(manifest: Manifest) -> frozenset[int]:
+    """Numbers of the leaves that no block is declared to write again."""
+    found: set[int] = set()
+    number = 0
+    for segment in manifest.layout.segments:
+        after = number - segment.nbytes // -manifest.layout.leaf_bytes
+        if isinstance(segment.write, Static | Once):
+            found.update(range(number, after))
+        number = after
+    return frozenset(found)
+
+
+def _outside(extents: Iterable[Extent], stretches: Sequence[Extent]) -> list[Extent]:
+    """Those of `extents` that don't lie within one of the ascending `stretches`."""
+    starts = [stretch.offset for stretch in stretches]
+    found: list[Extent] = []
+    for extent in extents:
+        at = bisect_right(starts, extent.offset) - 1
+        if at < 0 or stretches[at].offset + stretches[at].nbytes < extent.offset + extent.nbytes:
+            found.append(extent)
+    return found
 
 
 def _touched(extents: Iterable[Extent], written: Iterable[Extent]) -> list[Extent]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from worldline.clock import Clock
 from worldline.control.admission import check_plans
 from worldline.errors import BadValue, Internal, PlanMismatch, RecordFailed, StaleEpoch, StateLost, WorldlineError
+from worldline.migration.leaves import Leaves
 from worldline.runtime.driver import refuse
 from worldline.runtime.host_engine import Cut, Engine, Proven
 from worldline.runtime.host_worlds import Built
@@ -239,7 +240,7 @@ class ImageArrival:
             engine = await self._thread.do(
                 lambda: Engine.install(
                     self._built.world,
-                    Proven(digested.manifest, digested.digests, found.root),
+                    Proven(digested.manifest, Leaves(digested.manifest), digested.digests, found.root),
                     arena,
                     self._tools.clock,
                     self._tools.lanes,

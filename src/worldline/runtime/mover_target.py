@@ -231,7 +231,8 @@ class TargetAttempt:
     async def _map_early(self, arena: Arena, handed_over: HandedOver) -> None:
         """The same for both mappings of what is handed over, while the source still plays."""
         await self._tools.budget.turn()
-        await asyncio.to_thread(_map_both, arena, handed_over, self._tools.budget)
+        watched = self.order.mode is Mode.PRECOPY  # a freeze reads nothing before the fence
+        await asyncio.to_thread(_map_both, arena, handed_over, watched, self._tools.budget)
 
     # ---- receiving
 
@@ -330,7 +331,7 @@ class TargetAttempt:
         self._engine = await self._thread.do(
             lambda: Engine.install(
                 self._built.world,
-                Proven(proof.manifest, proof.digests, proof.target_root),
+                Proven(proof.manifest, proof.leaves, proof.digests, proof.target_root),
                 arena,
                 self._tools.clock,
                 self._tools.lanes,
@@ -349,7 +350,7 @@ class TargetAttempt:
                 self._arena.close(wait=False)
             proof = self._proof
             assert proof is not None, "the proof came before the commit"
-            proven = Proven(proof.manifest, proof.digests, proof.target_root)
+            proven = Proven(proof.manifest, proof.leaves, proof.digests, proof.target_root)
             await self._thread.do(lambda: engine.read_again(proven, proof.early))
         identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
         self._hosted.set_result(HostedSession(identity, self._built, engine, self._thread, self._tools.on_failed))
@@ -436,12 +437,12 @@ def _fault_in(arena: Arena, extent: Extent, budget: Budget) -> None:
     meter.count()
 
 
-def _map_both(arena: Arena, handed_over: HandedOver, budget: Budget) -> None:
+def _map_both(arena: Arena, handed_over: HandedOver, watched: bool, budget: Budget) -> None:
     meter = Meter(budget)
     occupied = arena.occupied()
     for extent in occupied:
         arena.touch(extent)
-    handed_over.make_ready(occupied)
+    handed_over.make_ready(occupied, watched)
     meter.count()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from worldline.schema.inventory import Kind, WriteRule
 
@@ -63,9 +64,8 @@ class Placement:
     resident: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """A stretch of an arena."""
+class Extent(NamedTuple):
+    """A stretch of an arena. A tuple: a state has thousands, made, hashed and compared within a pause."""
 
     offset: int
     nbytes: int

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from worldline.errors import IllegalTransition, Malformed, StaleEpoch
 from worldline.migration import target as t
 from worldline.migration.heard import from_source
+from worldline.migration.leaves import Leaves
 from worldline.schema.ids import Epoch, MoveId, SessionId
 from worldline.schema.inventory import Free, Kind
 from worldline.schema.layout import LEAF_BYTES_MIN, Extent, Layout, Manifest, Placement, Segment
@@ -209,7 +210,16 @@ def test_equal_roots_are_proven_and_the_link_is_closed_before_the_proof_is_answe
     assert told == t.SendRecord(records.Prepared(ROOT))
     assert closed == t.CloseLink()
     assert proof == t.Prepared(
-        manifest(), tuple(map(digest, "abc")), ROOT, ROOT, LAYOUT_DIGEST, 5, LEAVES, LEAVES * BYTES, 1
+        manifest(),
+        tuple(map(digest, "abc")),
+        ROOT,
+        ROOT,
+        LAYOUT_DIGEST,
+        5,
+        LEAVES,
+        LEAVES * BYTES,
+        1,
+        leaves=Leaves(manifest()),
     )
 
 

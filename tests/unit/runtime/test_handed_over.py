@@ -8,6 +8,7 @@ import pytest
 
 from worldline.clock import SystemClock
 from worldline.errors import Corrupt
+from worldline.migration.leaves import Leaves
 from worldline.runtime.host_engine import Engine, Proven
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_readings import leaves_at_rest
@@ -30,20 +31,20 @@ def lanes():
 class HandOver:
     """A session of a few blocks whose arena is another's now, and what was proven of it."""
 
-    def __init__(self, lanes):
+    def __init__(self, lanes, watched_early):
         world = LoadWorld(OPTIONS)
         self.source = Engine.open(
             world, 3, Arena.create(arena_capacity(world.state_bytes_max), "before"), SystemClock(), lanes
         )
         self.source.step(1, 1, witness=False)
         cut = self.source.cut()
-        self.proven = Proven(cut.manifest, cut.digests, cut.root)
+        self.proven = Proven(cut.manifest, Leaves(cut.manifest), cut.digests, cut.root)
         self.source.arena.withdraw()
         self.target = Engine.install(world, self.proven, HandedOver.take(self.source.arena), SystemClock(), lanes)
+        if watched_early:
+            self.target.arena.make_ready(self.source.arena.occupied(), watched=True)
         self.target.arena.own()
-        extents = tuple(cut.manifest.leaves())
-        at_rest = leaves_at_rest(cut.manifest)
-        self.at_rest = [number for number, extent in enumerate(extents) if extent in at_rest]
+        self.at_rest = sorted(leaves_at_rest(cut.manifest))
 
     def write_late(self, number):
         """Through a mapping of its own, which no fence reaches."""
@@ -56,9 +57,9 @@ class HandOver:
         self.source.close()
 
 
-@pytest.fixture
-def over(lanes):
-    over = HandOver(lanes)
+@pytest.fixture(params=[False, True], ids=["watched after", "watched before"])
+def over(lanes, request):
+    over = HandOver(lanes, request.param)
     yield over
     over.close()
 
@@ -91,8 +92,9 @@ def test_what_the_first_block_writes_itself_is_nobody_elses_and_the_session_is_i
     twin.close()
 
 
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("order", ["ready, owned", "owned, ready", "owned"])
-def test_an_owner_has_one_mapping_whether_what_it_needs_was_ready_in_time_or_not(order):
+def test_an_owner_has_one_mapping_whether_what_it_needs_was_ready_in_time_or_not(order, watched):
     with Arena.create(1 << 20, "one-mapping") as arena:
         arena.bytes_at(Extent(0, 1))[0] = 7
         inode = os.fstat(arena.fd).st_ino
@@ -100,7 +102,7 @@ def test_an_owner_has_one_mapping_whether_what_it_needs_was_ready_in_time_or_not
         arena.withdraw()
         for step in order.split(", "):
             if step == "ready":
-                taken.make_ready([Extent(0, 4096)])
+                taken.make_ready([Extent(0, 4096)], watched)
             else:
                 taken.own()
         assert taken.bytes_at(Extent(0, 1))[0] == 7
