@@ -87,25 +87,26 @@ class Readings:
 
     def take(self, manifest: Manifest) -> tuple[bytes | None, ...]:
         """What is known of each leaf now; None for the rest. After `settle`."""
-        leaves = self.leaves_at(manifest)
+        before, leaves = self._leaves, self.leaves_at(manifest)
         self._watch = self._watch and self._arena.watch()
         if self._watch is None:
             self._known = {}
         else:
-            self.forget_written(self._watch.written())
-            self._known = {extent: self._known[extent] for extent in leaves.extents if extent in self._known}
-        return tuple(self._known.get(extent) for extent in leaves.extents)
+            if leaves is not before:
+                self._known = {extent: self._known[extent] for extent in leaves.extents if extent in self._known}
+            self._forget_written(leaves, self._watch.written())
+        return tuple(map(self._known.get, leaves.extents))
 
     def leaves_at(self, manifest: Manifest, known: Leaves | None = None) -> Leaves:
         """The manifest's leaves; `known`, or those of the boundary before, where they are the same."""
         self._leaves = Leaves.at(manifest, known or self._leaves)
         return self._leaves
 
-    def forget_written(self, written: Iterable[Extent]) -> None:
-        """Nothing is known any more of the leaves under `written`."""
-        for extent in _touched(self._known, written):
-            del self._known[extent]
-            self._loud.add(extent)
+    def _forget_written(self, leaves: Leaves, written: Iterable[Extent]) -> None:
+        for stretch in written:
+            for number in leaves.touched(stretch):
+                if self._known.pop(leaves.extents[number], None) is not None:
+                    self._loud.add(leaves.extents[number])
 
     def read(self, manifest: Manifest, digests: Sequence[bytes | None]) -> tuple[bytes, ...]:
         """`digests` made whole: what is missing is read where it lies, by the lanes and this thread together.

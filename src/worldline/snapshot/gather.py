@@ -14,6 +14,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import torch
 
@@ -31,7 +32,7 @@ from worldline.schema.layout import (
 )
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.checks import check_layout
-from worldline.snapshot.dtypes import ITEM_BYTES
+from worldline.snapshot.dtypes import ITEM_BYTES, RNG
 from worldline.snapshot.geometry import Spread, aligned_start, clusters, pieces, spread
 from worldline.snapshot.memory import ArenaMemory, storage_over
 from worldline.snapshot.tree import Tree, encode_tree
@@ -63,6 +64,10 @@ class Stretch:
     """Whether one or more tensors without gaps cover every byte."""
 
 
+_Where: TypeAlias = tuple[str, str, Rule, int, tuple[int, ...], tuple[int, ...], tuple[int, tuple[int, ...]] | None]
+"""What a tensor's stretch and view follow from; a generator's address is left out."""
+
+
 class Gatherer:
     """Captures one session's state, boundary after boundary, into the arena of `memory`."""
 
@@ -75,6 +80,9 @@ class Gatherer:
         self._places: dict[str, Placement] = dict(places or {})
         self._rules = Rules(())
         self._layout: Layout | None = None
+        self._where: list[_Where] = []
+        self._laid: list[Stretch] = []
+        """The stretches of the tensors of `_where`."""
 
     @property
     def arena(self) -> Arena:
@@ -93,10 +101,12 @@ class Gatherer:
             self._rules = _matched(tuple(rules))
         walk = Walk(tree, self._rules)
         found = walk.found
-        full = [_spread(item.dtype, item.tensor) for item in found]
-        stretches = [_stretch(tuple(group), found, full) for group in clusters(full)]
+        where = [_where(item) for item in found]
+        same = where == self._where
+        stretches = self._stretches(found, same)
         meta = encode_tree(walk.node)
-        layout = self._lay_out(found, stretches, len(meta))
+        layout = self._lay_out(found, stretches, len(meta), same)
+        self._where = where
         placements = self._place(layout, found, stretches)
         for place, stretch in zip(placements[1:], stretches, strict=True):
             if place.resident:
@@ -108,7 +118,22 @@ class Gatherer:
             text[:] = meta
         return Manifest(layout, placements, block)
 
-    def _lay_out(self, found: list[Found], stretches: list[Stretch], meta_bytes: int) -> Layout:
+    def _stretches(self, found: list[Found], same: bool) -> list[Stretch]:
+        """Those of the boundary before where every tensor is where and what it was: a session may be waiting."""
+        if same:
+            for number, stretch in enumerate(self._laid):
+                first = stretch.members[0]
+                if found[first].dtype == RNG:  # its state comes as a tensor of its own each time
+                    self._laid[number] = _stretch((first,), found, {first: _spread(RNG, found[first].tensor)})
+        else:
+            self._where = []  # until the whole of it is laid out
+            full = dict(enumerate(_spread(item.dtype, item.tensor) for item in found))
+            self._laid = [_stretch(tuple(group), found, full) for group in clusters(list(full.values()))]
+        return self._laid
+
+    def _lay_out(self, found: list[Found], stretches: list[Stretch], meta_bytes: int, same: bool) -> Layout:
+        if same and self._layout is not None and self._layout.segments[0].nbytes == meta_bytes:
+            return self._layout
         segments = [Segment(META_SEGMENT, meta_bytes, Kind.AUX, Free())]
         views: list[View | None] = [None] * len(found)
         for number, stretch in enumerate(stretches, 1):
@@ -197,7 +222,14 @@ def _spread(dtype: str, tensor: torch.Tensor) -> Spread:
     return spread(tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), ITEM_BYTES[dtype])
 
 
-def _stretch(members: tuple[int, ...], found: list[Found], full: list[Spread]) -> Stretch:
+def _where(item: Found) -> _Where:
+    tensor, valid = item.tensor, item.valid
+    address = 0 if item.dtype == RNG else tensor.data_ptr()
+    part = None if valid is tensor else (valid.data_ptr(), tuple(valid.shape))
+    return item.path, item.dtype, item.rule, address, tuple(tensor.shape), tensor.stride(), part
+
+
+def _stretch(members: tuple[int, ...], found: list[Found], full: Mapping[int, Spread]) -> Stretch:
     start = min(full[index].start for index in members)
     end = max(full[index].end for index in members)
     elements = ((full[index].start, ITEM_BYTES[found[index].dtype]) for index in members)

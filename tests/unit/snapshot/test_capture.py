@@ -467,3 +467,41 @@ def test_the_leaf_size_is_the_gatherers():
     with session() as here:
         manifest = Gatherer(here.memory, leaf_bytes=64 * 1024).capture({"a": torch.zeros(100_000)}, (), 0)
         assert [leaf.nbytes for leaf in manifest.leaves()][1:] == [65536] * 6 + [6784]
+
+
+def test_tensors_that_stay_where_they_are_are_captured_as_they_are_now():
+    tree = {"g": torch.Generator().manual_seed(1), "t": torch.zeros(300), "p": Partial(torch.ones(4, 2), 0, 3), "n": 9}
+    with session() as made, session() as fresh:
+        made.capture(tree)
+        changes = (
+            lambda: torch.rand(3, generator=tree["g"]),
+            lambda: tree["t"].fill_(-0.0),
+            lambda: tree.update(n=10),
+            lambda: tree.update(p=Partial(tree["p"].tensor, 0, 2)),
+            lambda: tree.update(t=torch.full((300,), 5.0)),
+            lambda: tree.update(t=tree["t"].view(20, 15)),
+            lambda: tree.update(a=tree["t"][3:]),
+            lambda: tree.pop("g"),
+        )
+        for block, change in enumerate(changes):
+            change()
+            manifest, expected = made.capture(tree, block=block), fresh.capture(tree, block=block)
+            assert manifest.layout == expected.layout
+            assert canonical(made.arena, manifest) == canonical(fresh.arena, expected)
+            fresh.gatherer = Gatherer(ArenaMemory(fresh.arena))
+
+
+def test_a_capture_after_one_that_was_refused_is_of_its_own_tree():
+    good = {"a": torch.arange(100), "b": torch.zeros(7)}
+    memory = torch.zeros(64, dtype=torch.uint8)
+    bad = {"a": memory[0:8].view(torch.float64), "b": memory[1:9].clone(), "c": object()}
+    apart = {
+        "x": memory[:32].view(torch.int32),
+        "y": torch.frombuffer(memory.numpy().data, dtype=torch.int16, offset=1, count=8),
+    }
+    with session() as made:
+        first = canonical(made.arena, made.capture(good))
+        for refused in (bad, apart):
+            with pytest.raises(LayoutRefused):
+                made.capture(refused)
+            assert canonical(made.arena, made.capture(good)) == first
