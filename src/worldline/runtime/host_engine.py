@@ -246,7 +246,7 @@ class Engine:
     def _refuse_foreign(self) -> None:
         unknown = self._readings.refuse_foreign()
         if unknown:
-            log.warning("%d leaves were written here before they could be read once more", unknown)
+            log.info("%d leaves were written here before they could be read once more", unknown)
 
     # ---- while the session is on its way out
 
