@@ -105,6 +105,8 @@ class Plot:
     series: tuple[Series, ...]
     log_x: bool = False
     log_y: bool = False
+    from_zero: bool = False
+    """The y axis begins at 0, so that what is flat looks flat."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ def _draw(part: Plot | Drawing, data: Data) -> Figure:
         axes.set_xscale("log")
     if part.log_y:
         axes.set_yscale("log")
+    if part.from_zero:
+        axes.set_ylim(bottom=0)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(frameon=False)
     return figure

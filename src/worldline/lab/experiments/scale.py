@@ -231,6 +231,7 @@ def report(results: Scale) -> Report:
             "us a decision",
             (Series("cost", f"scale/{name}/*/{key}", f"scale/{name}/*/us_per_decision", Standing.MEASURED),),
             log_x=True,
+            from_zero=True,
         )
         for name, title, label, key in (
             ("by_sessions", "A decision's cost over the sessions of the fleet", "sessions", "sessions"),
