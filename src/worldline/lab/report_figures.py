@@ -81,7 +81,7 @@ def _draw(part: Plot | Drawing, data: Data) -> Figure:
     if part.log_y:
         axes.set_yscale("log")
     if part.from_zero:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.grid(visible=True, alpha=0.3)
     axes.legend(frameon=False)
     return figure
