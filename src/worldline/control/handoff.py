@@ -134,7 +134,7 @@ class Handoff:
                 return self._source_sealed(event, now_s)
             case TargetPrepared() if self.phase in (Phase.PREPARING, Phase.COPYING, Phase.VERIFYING):
                 return self._proof(event.receipt, now_s)
-            case ImageWritten() if self.phase is Phase.COPYING:
+            case ImageWritten() if self.phase is Phase.COPYING and self._order.mode is Mode.PARK:
                 return self._proof(event.receipt, now_s)
             case TargetReady() | SourceSealed() | TargetPrepared() | ImageWritten():
                 return []

@@ -81,7 +81,7 @@ TRANSITIONS: Table[Phase] = {
         SourceProgress: (Phase.COPYING,),
         SourceSealed: (Phase.VERIFYING, Phase.COMMITTING, *_GIVEN_UP),
         TargetPrepared: (Phase.COPYING, Phase.COMMITTING, *_GIVEN_UP),
-        ImageWritten: (Phase.COMMITTING, *_GIVEN_UP),
+        ImageWritten: (Phase.COPYING, Phase.COMMITTING, *_GIVEN_UP),
         PeerFailed: (Phase.COPYING, Phase.COMMITTING, *_GIVEN_UP),
         HostGone: (Phase.COPYING, Phase.COMMITTING, *_GIVEN_UP),
         DeadlinePassed: (Phase.COPYING, *_GIVEN_UP),

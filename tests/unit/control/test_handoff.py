@@ -428,6 +428,13 @@ def test_a_move_that_one_of_its_hosts_does_not_have_does_not_go_on(call: o.Call)
     assert refused(commands) == "UNKNOWN_MOVE"
 
 
+def test_an_image_proves_nothing_to_a_move_that_asked_for_none() -> None:
+    machine, _ = run(MOVE, o.Begin(), READY)
+    assert machine.handle(o.ImageWritten(receipt()), 0.1) == []
+    assert kinds(machine.handle(SEALED, 0.1)) == []
+    assert machine.phase is Phase.VERIFYING
+
+
 def test_an_event_out_of_place_raises_with_the_story() -> None:
     machine, _ = run(MOVE, o.Begin())
     with pytest.raises(IllegalTransition, match=r"preparing and can't take Swapped. So far: .*precopy from a to b"):
