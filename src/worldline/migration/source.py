@@ -114,6 +114,11 @@ class SourceMachine:
             case _:
                 assert_never(self.phase)
 
+    def forget(self) -> None:
+        """The attempt is over and only remembered: what describes the state, an entry a leaf, is not kept for that."""
+        self._cut = None
+        self._reported = Reported()
+
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """What to do now, in order. Raises `IllegalTransition` for an event that this phase does not know."""
         known = TRANSITIONS[self.phase].get(type(event))

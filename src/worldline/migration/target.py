@@ -124,6 +124,11 @@ class TargetMachine:
         waits = self.phase in (Phase.WAITING, Phase.RECEIVING, Phase.VERIFYING)
         return self._deadline_at_s if waits else None
 
+    def forget(self) -> None:
+        """The attempt is over and only remembered: what describes the state, an entry a leaf, is not kept for that."""
+        self._ground = None
+        self._round = _Round(self._round.number, self._generation)
+
     def handle(self, event: Event, now_s: float) -> list[Command]:
         """What to do now, in order.
 

@@ -327,8 +327,13 @@ class Engine:
         return path
 
     def let_go(self) -> None:
-        """Drops the live world, and with it every tensor over the arena. Idempotent."""
+        """Drops the live world, and with it every tensor over the arena, and what was known of its leaves: a host
+        remembers sessions that it had. Idempotent.
+        """
         self._live = None
+        self._layout = None
+        self._readings.forget()
+        self._gatherer.forget()
 
     def close(self) -> None:
         """Lets go of the world and unmaps the arena. The memory is freed when nobody else has it mapped."""

@@ -80,6 +80,14 @@ class Readings:
         self.settle()
         self._watch = None
         self._arena.unwatch()
+        self._forget_watched()
+
+    def forget(self) -> None:
+        """The session has ended here: nobody reads for it any more."""
+        self._forget_watched()
+        self._proven = {}
+
+    def _forget_watched(self) -> None:
         self._known, self._leaves = {}, None
         self._loud, self._announced, self._final, self._told = set(), [], [], 0
 

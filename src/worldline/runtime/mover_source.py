@@ -228,6 +228,8 @@ class SourceRun:
         if self._work.tasks:
             await asyncio.wait(self._work.tasks)
         self.session.engine.let_go_on()
+        self._survey = None
+        self._machine.forget()
         await self._close_link()
 
     # ---- effects

@@ -170,6 +170,8 @@ class TargetAttempt:
         finally:
             await self._end_work()
             await self._landing.listener.close()
+            self._proof = None
+            self._machine.forget()
 
     async def _next(self) -> words.Event:
         return await next_event(self._events, self._machine.wake_at_s, words.Deadline(), self._tools.clock)

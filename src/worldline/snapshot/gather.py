@@ -89,6 +89,10 @@ class Gatherer:
         """Where the state is captured."""
         return self._memory.arena
 
+    def forget(self) -> None:
+        """Nothing is captured here any more."""
+        self._where, self._laid, self._layout = [], [], None
+
     @torch.no_grad()
     def capture(self, tree: Tree, rules: Sequence[Rule], block: int) -> Manifest:
         """The state as it is now. Called by the thread that steps the engine, between two blocks.
