@@ -206,7 +206,6 @@ class SourceRun:
         engine = self.engine
         if engine.ended:
             return
-        self._read = order.compares
         found = leaf_digests(engine.arena, LEAVES)
         named, self._named = self._named, {}
         digests = tuple(
@@ -216,6 +215,7 @@ class SourceRun:
             for index, digest in enumerate(found)
         )
         whole = None if None in digests else root(LAYOUT_DIGEST, found)
+        self._read = whole is not None
         held_at_s = self.host.timeline.now_s - 0.001
         self.feed(source.CutTaken(manifest_at(engine.block), digests, whole, LAYOUT_DIGEST, engine.block, held_at_s))
 
