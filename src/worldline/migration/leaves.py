@@ -19,12 +19,12 @@ class Leaves:
         self._order = order
         self._starts = [self.extents[index].offset for index in order]
         self._index = {self.extents[index].offset: index for index in order}
-        self._place = place_of(manifest)
+        self._place = _place(manifest)
 
     @classmethod
     def at(cls, manifest: Manifest, before: Leaves | None) -> Leaves:
         """`before` itself where nothing has moved since: at most boundaries the place of every leaf is what it was."""
-        return before if before is not None and before._place == place_of(manifest) else cls(manifest)
+        return before if before is not None and before._place == _place(manifest) else cls(manifest)
 
     def __len__(self) -> int:
         return len(self.extents)
@@ -52,7 +52,7 @@ class Leaves:
             at += 1
 
 
-def place_of(manifest: Manifest) -> tuple[int, tuple[tuple[int, int], ...]]:
+def _place(manifest: Manifest) -> tuple[int, tuple[tuple[int, int], ...]]:
     """All that decides where the leaves are."""
     pairs = zip(manifest.layout.segments, manifest.placements, strict=True)
     return manifest.layout.leaf_bytes, tuple((placement.offset, segment.nbytes) for segment, placement in pairs)

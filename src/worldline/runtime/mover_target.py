@@ -333,7 +333,7 @@ class TargetAttempt:
         self._engine = await self._thread.do(
             lambda: Engine.install(
                 self._built.world,
-                Proven(proof.manifest, proof.leaves, proof.digests, proof.target_root),
+                _proven(proof),
                 arena,
                 self._tools.clock,
                 self._tools.lanes,
@@ -352,8 +352,7 @@ class TargetAttempt:
                 self._arena.close(wait=False)
             proof = self._proof
             assert proof is not None, "the proof came before the commit"
-            proven = Proven(proof.manifest, proof.leaves, proof.digests, proof.target_root)
-            await self._thread.do(lambda: engine.read_again(proven, proof.early))
+            await self._thread.do(lambda: engine.read_again(_proven(proof), proof.early))
         identity = Identity(order.session, epoch, order.spec, order.witness, order.move)
         self._hosted.set_result(HostedSession(identity, self._built, engine, self._thread, self._tools.on_failed))
 
@@ -431,6 +430,10 @@ class TargetAttempt:
     def _work_failed(self, error: BaseException) -> None:
         log.error("move %s at its target: %r", self.order.move, error, exc_info=error)
         self._events.put_nowait(words.Abort(Internal.code, repr(error)[:1000]))
+
+
+def _proven(proof: words.Prepared) -> Proven:
+    return Proven(proof.manifest, proof.leaves, proof.digests, proof.target_root)
 
 
 def _fault_in(arena: Arena, extent: Extent, budget: Budget) -> None:
