@@ -22,6 +22,7 @@ from worldline.codecs.protocol import Codec
 from worldline.codecs.registry import CODECS, available, codec, codec_of
 from worldline.errors import BadValue, LinkCut, MissingExtra
 from worldline.schema.layout import Extent
+from worldline.transport.channel import Outgoing
 from worldline.transport.protocol import ArenaBytes
 from worldline.verify.budget import Budget, Meter
 from worldline.wire.encoded import Encoded
@@ -63,8 +64,6 @@ REST_BYTES: Final = 64 * MIB
 """For how much such a codec is not used, at first."""
 SHARE_OF_LAST: Final = 0.25
 """How much one more slice counts in what is known of a codec."""
-
-Outgoing = Iterator[tuple[bytes, memoryview | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ class Coder:
         """Raw, on the link's own stream; what is asked for next is asked for when this has left."""
         for part in _cut(extent, SLICE_BYTES):
             began_s = self._clock.monotonic_s()
-            yield encode(Chunk(part)), self._arena.bytes_at(part)
+            yield encode(Chunk(part)), part
             spent_s = self._clock.monotonic_s() - began_s
             if self._warm_bytes > 0:
                 self._warm_bytes = max(0, self._warm_bytes - part.nbytes)
@@ -286,7 +285,7 @@ class Coder:
                 self.saved_bytes += part.nbytes - done.encoded.nbytes
                 yield encode(Encoded(part, done.encoded.nbytes, by.number)), done.encoded
             else:
-                yield encode(Chunk(part)), self._arena.bytes_at(part)
+                yield encode(Chunk(part)), part
 
     def _learn(self, name: str, done: _Slice) -> None:
         known = self._known.get(name)

@@ -27,6 +27,7 @@ import numpy as np
 
 from worldline.errors import LinkCut, Malformed, MissingExtra, TimedOut
 from worldline.schema.layout import Extent
+from worldline.transport.channel import Outgoing
 from worldline.transport.deadline import Deadline
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
@@ -141,7 +142,7 @@ class NixlSource(Carrier):
         self._ended = threading.Event()
         self._rate_bytes_per_s: float | None = None
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Iterator[tuple[bytes, memoryview | None]]:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
         for batch in self._batches(extents):
             with self._using:
                 if self._ended.is_set():

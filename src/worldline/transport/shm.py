@@ -12,11 +12,12 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from worldline.errors import LinkCut, Malformed, TimedOut
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
+from worldline.transport.channel import Outgoing
 from worldline.transport.deadline import Deadline
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
@@ -39,7 +40,7 @@ class SharedCarrier(Carrier):
         self._arena = arena
         self.is_target = is_target
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Iterator[tuple[bytes, memoryview | None]]:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
         for first in range(0, len(extents), SHARED_EXTENTS_MAX):
             yield encode(Shared(tuple(extents[first : first + SHARED_EXTENTS_MAX]))), None
 

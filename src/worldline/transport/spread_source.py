@@ -18,7 +18,7 @@ from typing import Final
 
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError
 from worldline.schema.layout import Extent
-from worldline.transport.channel import Channel
+from worldline.transport.channel import Channel, Outgoing, Sendable
 from worldline.transport.coding import AUTO, NONE, Coder
 from worldline.transport.deadline import Deadline
 from worldline.transport.protocol import ArenaBytes
@@ -112,18 +112,18 @@ class ChunkSource(Carrier):
             if self._closed:
                 sock.close()
                 return
-            channel = Channel(sock, self._budget)
+            channel = Channel(sock, self._arena, self._budget)
             thread = threading.Thread(target=self._serve, args=(channel,), name="tcp-source-stream", daemon=True)
             self._streams.append((channel, thread))
             thread.start()
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Iterator[tuple[bytes, memoryview | None]]:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
         self._deadline = deadline
         return self._coder.records(extents, self._raw)
 
-    def _raw(self, extent: Extent) -> Iterator[tuple[bytes, memoryview | None]]:
+    def _raw(self, extent: Extent) -> Outgoing:
         if extent.nbytes < self._spreading.extent_bytes_min or not self._streams or not self._pays:
-            yield encode(Chunk(extent)), self._arena.bytes_at(extent)
+            yield encode(Chunk(extent)), extent
             return
         spread = Spread(extent, self._number, self._spreading.piece_bytes)
         self._number += 1
@@ -139,6 +139,11 @@ class ChunkSource(Carrier):
         link = self._coder.link_bytes_per_s
         slow = link is not None and link < self._spreading.link_bytes_per_s_min
         return self._rate_bytes_per_s is None and not (self._spreading.near and slow)
+
+    @property
+    def fast(self) -> bool:
+        link = self._coder.link_bytes_per_s
+        return link is not None and link >= self._spreading.link_bytes_per_s_min
 
     def finish(self) -> None:
         with self._told:
@@ -192,7 +197,7 @@ class ChunkSource(Carrier):
         numberer = Numberer()
         try:
             while (job := self._work.get()) is not None:
-                channel.send(self._octets(*job, numberer), self._deadline)
+                channel.send(self._pieces(*job, numberer), self._deadline)
                 with self._told:
                     self._left -= 1
                     if self._left == 0:
@@ -202,11 +207,11 @@ class ChunkSource(Carrier):
         except Exception as error:  # noqa: BLE001  the thread's root: the link ends, and its owner is told
             self._fail(Internal(f"a stream of a link failed: {error!r}"))
 
-    def _octets(self, spread: Spread, index: int, numberer: Numberer) -> Iterator[bytes | memoryview]:
+    def _pieces(self, spread: Spread, index: int, numberer: Numberer) -> Iterator[Sendable]:
         extent = spread.piece(index)
         record = encode(Piece(spread.number, index, extent.nbytes))
         yield numberer.stamp(record[:HEADER_BYTES]) + record[HEADER_BYTES:]
-        yield self._arena.bytes_at(extent)
+        yield extent
 
     def _fail(self, error: WorldlineError) -> None:
         with self._told:

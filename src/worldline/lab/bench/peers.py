@@ -43,7 +43,7 @@ def peers(trial: Trial, *, bytes: str = "1GiB", against: str = ",".join(PEERS), 
     if unknown or not names:
         raise BadValue(f"peers are {', '.join(PEERS)}, and not {', '.join(unknown) or 'none'}")
     with Pair.start(parse_bytes(bytes)) as pair:
-        missing = _open_all(pair, names)
+        missing = _missing(pair, names)
         there = [name for name in names if name not in missing]
         samples = trial.interleave({name: _rate_of(pair, name) for name in (OURS, *there)}, "bytes/s")
     found = tuple(Peer(name, samples.ratio(OURS, name)) for name in there)
@@ -60,20 +60,31 @@ def peers(trial: Trial, *, bytes: str = "1GiB", against: str = ",".join(PEERS), 
     return Finding(slowest, what, samples, peers=found, rows=tuple(rows), notes=tuple(notes))
 
 
-def _open_all(pair: Pair, names: list[str]) -> dict[str, str]:
-    """Opens ours and every peer; those that are not here, and why."""
-    pair.open(OURS)
+def _missing(pair: Pair, names: list[str]) -> dict[str, str]:
+    """Those that are not here, and why."""
     missing: dict[str, str] = {}
     for name in names:
         try:
             pair.open(name)
         except MissingExtra as error:
             missing[name] = error.sentence
+        else:
+            pair.close(name)
     return missing
 
 
 def _rate_of(pair: Pair, name: str) -> Callable[[], float]:
-    return lambda: pair.nbytes / pair.transfer(name).seconds
+    """There for its own turn alone: a peer's thread may poll without end, and take a core from the others."""
+
+    def rate() -> float:
+        pair.open(name)
+        try:
+            pair.transfer(name)  # connections are made, memory is known
+            return pair.nbytes / pair.transfer(name).seconds
+        finally:
+            pair.close(name)
+
+    return rate
 
 
 def _cpu_note(trial: Trial, port: str) -> str:
