@@ -24,7 +24,7 @@ from worldline.runtime.frames import Shown, show
 from worldline.runtime.host_handover import HandedOver
 from worldline.runtime.host_readings import Readings, leaves_at_rest, without_written
 from worldline.schema.inventory import rules_under
-from worldline.schema.layout import Extent, Layout, Manifest
+from worldline.schema.layout import Extent, Manifest
 from worldline.snapshot.arena import Arena
 from worldline.snapshot.gather import Gatherer
 from worldline.snapshot.memory import ArenaMemory
@@ -146,7 +146,6 @@ class Engine:
         self._gatherer = gatherer
         self.clock = clock
         self._rules = rules_under("world", live.rules)
-        self._layout: tuple[Layout, bytes] | None = None
         self._reached_at_s = clock.monotonic_s()
         self._readings = Readings(gatherer.arena, lanes)
         self._lets_go_on = False
@@ -194,7 +193,7 @@ class Engine:
         leaves = self._readings.leaves_at(manifest, proven.leaves)
         if written is not None and leaves is proven.leaves:
             digests = without_written(leaves, proven.digests, written)
-        if root(self._layout_digest(manifest), self._readings.read(manifest, digests)) != proven.root:
+        if root(layout_digest(manifest.layout), self._readings.read(manifest, digests)) != proven.root:
             raise Corrupt("the world's state after the installation is not the state that was verified")
 
     @property
@@ -227,7 +226,7 @@ class Engine:
     def cut(self) -> Cut:
         """The state as it is now, gathered into the arena and all of it read where it lies."""
         manifest = self._capture()
-        layout = self._layout_digest(manifest)
+        layout = layout_digest(manifest.layout)
         digests = self._readings.read(manifest, [None] * manifest.layout.leaf_count)
         return Cut(manifest, digests, layout, root(layout, digests), self.position.number, self._reached_at_s)
 
@@ -271,7 +270,7 @@ class Engine:
         else:
             digests = self._readings.read_first(manifest, digests)
         rows = row_digests(self.arena, manifest) if wish.rows else {}
-        return Survey(manifest, digests, self._layout_digest(manifest), self.position.number, self._reached_at_s, rows)
+        return Survey(manifest, digests, layout_digest(manifest.layout), self.position.number, self._reached_at_s, rows)
 
     def finish(self, survey: Survey) -> Survey:
         """Reads what the survey left unread. The engine has been held since."""
@@ -331,7 +330,6 @@ class Engine:
         remembers sessions that it had. Idempotent.
         """
         self._live = None
-        self._layout = None
         self._readings.forget()
         self._gatherer.forget()
 
@@ -344,11 +342,6 @@ class Engine:
     def _world_now(self) -> LiveWorld:
         assert self._live is not None, "the engine has let go of its world"
         return self._live
-
-    def _layout_digest(self, manifest: Manifest) -> bytes:
-        if self._layout is None or self._layout[0] != manifest.layout:
-            self._layout = (manifest.layout, layout_digest(manifest.layout))
-        return self._layout[1]
 
     def _capture(self) -> Manifest:
         self.arena.give_back()  # as in `step`

@@ -38,6 +38,7 @@ from worldline.schema.ids import Epoch, HostId, MoveId, SessionId
 from worldline.schema.layout import Extent
 from worldline.schema.receipt import Mode, Receipt
 from worldline.snapshot.arena import Arena
+from worldline.snapshot.checks import check_layout
 from worldline.snapshot.rows import copy_rows, write_runs
 from worldline.transport.protocol import Link, Listener, RecordIn
 from worldline.verify.budget import Budget, Meter
@@ -266,6 +267,10 @@ class TargetAttempt:
         record = records.decode_record(event.data)
         if isinstance(record, records.RowsRecord | records.CopyRecord):
             await self._rows_room.acquire()  # what waits to be put in place is bounded, and holds the source back
+        if isinstance(record, records.ManifestRecord):
+            # Both are remembered: a frozen cut of the same layout is not kept waiting by them.
+            check_layout(record.manifest.layout)
+            layout_digest(record.manifest.layout)
         if isinstance(record, records.Seal):
             self._frozen_at_s = max(self._tools.clock.monotonic_s() - record.held_us / 1e6, self._began_at_s)
         if record is not None:

@@ -22,6 +22,7 @@ from worldline.schema.layout import (
     Manifest,
     View,
 )
+from worldline.schema.remembered import remembered
 from worldline.snapshot.dtypes import ITEM_BYTES, RNG
 
 NAME_BYTES_MAX = 1024
@@ -63,6 +64,7 @@ def check_manifest(manifest: Manifest, capacity: int) -> None:
             raise LayoutRefused(f"tensor {view.path!r} is placed at an odd address")
 
 
+@remembered
 def check_layout(layout: Layout) -> None:
     """Raises `LayoutRefused` with the first thing that is wrong."""
     segments, views = layout.segments, layout.views

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,21 @@ class Spread:
 
 def spread(start: int, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Spread:
     """The bytes of a tensor at address `start`; strides in elements of `item` bytes."""
+    reach, solid = _reach(shape, strides)
+    return Spread(start, reach * item, solid)
+
+
+@lru_cache(maxsize=4096)
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, bool]:
+    """Elements from the first to the last, and whether none is left out. An engine's tensors have few shapes."""
     if 0 in shape:
-        return Spread(start, 0, solid=True)
+        return 0, True
     reach, solid = 1, True
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and stride > 0:
             solid = solid and stride <= reach
             reach += (size - 1) * stride
-    return Spread(start, reach * item, solid)
+    return reach, solid
 
 
 def clusters(spreads: Sequence[Spread]) -> list[list[int]]:

@@ -57,7 +57,7 @@ def rebuild(manifest: Manifest, arena: Arena) -> Rebuilt:
     ]
     placed = enumerate(zip(manifest.layout.segments, manifest.placements, strict=True))
     places = {segment.name: place for number, (segment, place) in placed if number not in lying and place.capacity}
-    return Rebuilt(_tree(node, objects), memory, Gatherer(memory, manifest.layout.leaf_bytes, places))
+    return Rebuilt(_tree(node, objects), memory, Gatherer(memory, layout=manifest.layout, places=places))
 
 
 def _check_torch(views: tuple[View, ...]) -> None:

@@ -22,6 +22,7 @@ from blake3 import blake3
 from worldline.kernel import kernel
 from worldline.schema.canonical import canonical_json
 from worldline.schema.layout import Extent, Layout, Manifest
+from worldline.schema.remembered import remembered
 
 DIGEST_BYTES = 16
 ROOT_BYTES = 32
@@ -73,6 +74,7 @@ def canonical_layout(layout: Layout) -> bytes:
     return canonical_json(facts)
 
 
+@remembered
 def layout_digest(layout: Layout) -> bytes:
     """32 bytes that name the layout."""
     return blake3(canonical_layout(layout)).digest()

@@ -6,9 +6,10 @@ well formed and within limits, and no more: whether a manifest makes sense for a
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias, assert_never
+from functools import lru_cache
+from typing import Annotated, Final, TypeAlias, assert_never
 
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from worldline.errors import Malformed
 from worldline.schema.inventory import Append, Free, Kind, Once, Realloc, Ring, Roll, Static, WriteRule
@@ -24,9 +25,13 @@ from worldline.schema.layout import (
     Segment,
     View,
 )
-from worldline.wire.body import Body, Count
+from worldline.schema.remembered import LAYOUTS_MAX, remembered
+from worldline.wire.body import Body, Count, decode_json, encode_json
 
 NAME_CHARS_MAX = 1024
+LAYOUT_BYTES_MAX: Final = 64 * 1024 * 1024
+REMEMBERED_BYTES_MAX: Final = 1024 * 1024
+"""A larger text of a layout is read anew each time: what a peer makes a host keep is bounded."""
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 Dim: TypeAlias = Annotated[int, Meta(ge=-DIMS_MAX, lt=DIMS_MAX)]
@@ -98,29 +103,46 @@ class LayoutBody(Body, frozen=True):
 class ManifestBody(Body, frozen=True):
     """The JSON form of a `Manifest`, to be a field of a larger body."""
 
-    layout: LayoutBody
+    layout: Raw
+    """A `LayoutBody`: it says the same at every boundary, and is then not read or written again."""
     placements: Annotated[list[PlacementBody], Meta(max_length=SEGMENTS_MAX)]
     block: Count
 
 
 def manifest_to_body(manifest: Manifest) -> ManifestBody:
     """The JSON form; its other limits are checked when it is encoded. Raises `Malformed` as `manifest_from_body`."""
-    layout = manifest.layout
-    _check_pairs(len(layout.segments), len(manifest.placements))
-    segments = [SegmentBody(s.name, s.nbytes, s.kind, _rule_to_body(s.write)) for s in layout.segments]
-    views = [ViewBody(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views]
+    _check_pairs(len(manifest.layout.segments), len(manifest.placements))
     placements = [PlacementBody(p.offset, p.capacity, p.resident) for p in manifest.placements]
-    return ManifestBody(LayoutBody(segments, views, layout.leaf_bytes), placements, manifest.block)
+    return ManifestBody(Raw(_layout_text(manifest.layout)), placements, manifest.block)
 
 
 def manifest_from_body(body: ManifestBody) -> Manifest:
-    """The manifest of a decoded form. Raises `Malformed` when segments and placements don't pair up."""
-    layout = body.layout
+    """The manifest of a decoded form. Raises `Malformed` for a layout that breaks the format, and when segments and
+    placements don't pair up.
+    """
+    text = bytes(body.layout)
+    layout = _same_layout(text) if len(text) <= REMEMBERED_BYTES_MAX else _layout_of(text)
     _check_pairs(len(layout.segments), len(body.placements))
-    segments = tuple(Segment(s.name, s.nbytes, s.kind, _rule_from_body(s.write)) for s in layout.segments)
-    views = tuple(View(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views)
     placements = tuple(Placement(p.offset, p.capacity, p.resident) for p in body.placements)
-    return Manifest(Layout(segments, views, layout.leaf_bytes), placements, body.block)
+    return Manifest(layout, placements, body.block)
+
+
+@remembered
+def _layout_text(layout: Layout) -> bytes:
+    segments = [SegmentBody(s.name, s.nbytes, s.kind, _rule_to_body(s.write)) for s in layout.segments]
+    views = [ViewBody(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in layout.views]
+    return encode_json(LayoutBody(segments, views, layout.leaf_bytes), LAYOUT_BYTES_MAX)
+
+
+def _layout_of(text: bytes) -> Layout:
+    body = decode_json(text, LayoutBody, LAYOUT_BYTES_MAX)
+    segments = tuple(Segment(s.name, s.nbytes, s.kind, _rule_from_body(s.write)) for s in body.segments)
+    views = tuple(View(v.path, v.dtype, v.shape, v.strides, v.segment, v.offset_bytes) for v in body.views)
+    return Layout(segments, views, body.leaf_bytes)
+
+
+_same_layout = lru_cache(maxsize=LAYOUTS_MAX)(_layout_of)
+"""One object for the same text."""
 
 
 def _check_pairs(segments: int, placements: int) -> None:

@@ -11,9 +11,10 @@ import torch
 from unit.snapshot.kit import canonical, identical, moved, raw, session
 from worldline.errors import LayoutRefused, NoCapacity
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll, Rule, Static, rules_under
-from worldline.schema.layout import Extent
-from worldline.snapshot.gather import Gatherer
+from worldline.schema.layout import LEAF_BYTES_MAX, Extent
+from worldline.snapshot.gather import LARGE_BYTES, LEAF_BYTES, Gatherer
 from worldline.snapshot.memory import ArenaMemory
+from worldline.snapshot.rebuild import rebuild
 from worldline.snapshot.tree import Partial
 
 BASE = torch.arange(240, dtype=torch.float32).reshape(12, 20)
@@ -467,6 +468,16 @@ def test_the_leaf_size_is_the_gatherers():
     with session() as here:
         manifest = Gatherer(here.memory, leaf_bytes=64 * 1024).capture({"a": torch.zeros(100_000)}, (), 0)
         assert [leaf.nbytes for leaf in manifest.leaves()][1:] == [65536] * 6 + [6784]
+
+
+def test_a_state_that_begins_large_has_the_largest_leaves_and_keeps_them_where_it_moves():
+    with session(LARGE_BYTES + 2 * LEAF_BYTES_MAX) as large, session() as small:
+        cache = large.memory.zeros("c", (LARGE_BYTES,), torch.uint8)
+        manifest = large.capture({"c": cache})
+        assert manifest.layout.leaf_bytes == LEAF_BYTES_MAX
+        assert large.capture({"c": cache[:9].clone()}).layout.leaf_bytes == LEAF_BYTES_MAX
+        assert rebuild(manifest, large.arena).gatherer.capture({"c": cache}, (), 1).layout is manifest.layout
+        assert small.capture({"c": torch.zeros(9)}).layout.leaf_bytes == LEAF_BYTES
 
 
 def test_tensors_that_stay_where_they_are_are_captured_as_they_are_now():

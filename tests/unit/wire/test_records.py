@@ -385,3 +385,19 @@ def test_a_sentence_of_the_widest_characters_fits_its_record():
     for octets in ("\x01", "\U0001f600", "\u2028", '"'):
         record = Refused("X" * 64, octets * SENTENCE_CHARS_MAX)
         assert decode_record(encode(record)) == record
+
+
+def test_a_layout_that_says_the_same_is_the_same_object_and_is_not_read_again():
+    first = decode_record(encode(ManifestRecord(1, MANIFEST)))
+    second = decode_record(encode(ManifestRecord(2, replace(MANIFEST, block=8))))
+    assert first.manifest.layout == MANIFEST.layout
+    assert second.manifest.layout is first.manifest.layout
+    assert second.manifest.block == 8
+
+
+def test_a_layout_is_read_strictly_within_its_manifest():
+    data = encode_manifest(MANIFEST)
+    for wrong in (data.replace(b"65536", b"65535.0"), data.replace(b"[8,1]", b'"8"')):
+        assert wrong != data
+        with pytest.raises(Malformed):
+            decode_manifest(wrong)

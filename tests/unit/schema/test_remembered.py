@@ -1,0 +1,46 @@
+from dataclasses import replace
+
+import pytest
+
+from worldline.schema.inventory import Free, Kind
+from worldline.schema.layout import Layout, Segment
+from worldline.schema.remembered import LAYOUTS_MAX, remembered
+
+LAYOUT = Layout((Segment("meta", 40, Kind.AUX, Free()),), (), 65_536)
+
+
+def a_counting():
+    asked = []
+
+    @remembered
+    def count(layout):
+        asked.append(layout)
+        return len(asked)
+
+    return count, asked
+
+
+def test_the_same_object_is_asked_about_once_and_an_equal_one_again():
+    count, asked = a_counting()
+    assert [count(LAYOUT), count(LAYOUT), count(replace(LAYOUT))] == [1, 1, 2]
+    assert len(asked) == 2
+
+
+def test_only_the_last_few_are_remembered():
+    count, asked = a_counting()
+    others = [replace(LAYOUT) for _ in range(LAYOUTS_MAX)]
+    count(LAYOUT)
+    for other in others:
+        count(other)
+    count(LAYOUT)
+    assert len(asked) == LAYOUTS_MAX + 2
+
+
+def test_what_was_refused_is_refused_again():
+    @remembered
+    def refuse(layout):
+        raise ValueError(layout.leaf_bytes)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="65536"):
+            refuse(LAYOUT)
