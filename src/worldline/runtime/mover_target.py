@@ -268,7 +268,7 @@ class TargetAttempt:
         if isinstance(record, records.RowsRecord | records.CopyRecord):
             await self._rows_room.acquire()  # what waits to be put in place is bounded, and holds the source back
         if isinstance(record, records.ManifestRecord):
-            # Both are remembered: a frozen cut of the same layout is not kept waiting by them.
+            # Found while the session still plays, and remembered for the frozen cut of the same layout.
             check_layout(record.manifest.layout)
             layout_digest(record.manifest.layout)
         if isinstance(record, records.Seal):

@@ -16,11 +16,13 @@ from worldline.schema.layout import Layout
 _V = TypeVar("_V")
 
 LAYOUTS_MAX: Final = 8
-"""Layouts of which each function remembers what it made, the latest ones. Any thread may call it."""
+"""Layouts of which each function remembers what it made, the latest ones."""
+VIEWS_REMEMBERED_MAX: Final = 8192
+"""A larger layout is asked about anew each time: what a peer makes a host keep is bounded."""
 
 
 def remembered(make: Callable[[Layout], _V]) -> Callable[[Layout], _V]:
-    """`make`, which is not called twice for the same object. What it raises is not remembered."""
+    """`make`, not called twice for the same object; what it raises is not remembered. Any thread may call it."""
     known: deque[tuple[Layout, _V]] = deque(maxlen=LAYOUTS_MAX)
 
     @wraps(make)
@@ -29,7 +31,8 @@ def remembered(make: Callable[[Layout], _V]) -> Callable[[Layout], _V]:
             if before is layout:  # to compare what is in them takes as long as what is saved
                 return made
         made = make(layout)
-        known.append((layout, made))
+        if len(layout.views) <= VIEWS_REMEMBERED_MAX:
+            known.append((layout, made))
         return made
 
     return found

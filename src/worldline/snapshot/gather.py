@@ -40,7 +40,7 @@ from worldline.snapshot.walk import Found, Rules, Walk
 
 LEAF_BYTES = 256 * 1024
 """The leaf of a state that begins small: its dirty set is still of some use."""
-LARGE_BYTES = 256 * 1024 * 1024
+LARGE_STATE_BYTES = 256 * 1024 * 1024
 """A state that begins with so much has the largest leaves: what is done for each of them is done within pauses."""
 
 assert LEAF_BYTES <= LEAF_BYTES_MAX
@@ -74,18 +74,14 @@ class Gatherer:
     """Captures one session's state, boundary after boundary, into the arena of `memory`."""
 
     def __init__(
-        self,
-        memory: ArenaMemory,
-        leaf_bytes: int | None = None,
-        layout: Layout | None = None,
-        places: Mapping[str, Placement] | None = None,
+        self, memory: ArenaMemory, layout: Layout | None = None, places: Mapping[str, Placement] | None = None
     ) -> None:
-        """`leaf_bytes`: None where the first capture is to choose. `layout`: what the first capture is likely to find,
-        with the same leaves. `places`: where gathered segments lie already, by name; they must be taken in the memory's
-        space.
+        """`layout`: of the state that lies here. Its leaf size is kept, and a capture that finds the same has this very
+        object; without one the first capture chooses the leaf size. `places`: where gathered segments lie already, by
+        name; they must be taken in the memory's space.
         """
         self._memory = memory
-        self._leaf_bytes = leaf_bytes if layout is None else layout.leaf_bytes
+        self._leaf_bytes = None if layout is None else layout.leaf_bytes
         self._places: dict[str, Placement] = dict(places or {})
         self._rules = Rules(())
         self._layout = layout
@@ -160,7 +156,7 @@ class Gatherer:
                 offset = tensor.data_ptr() - stretch.base if stretch.nbytes else 0
                 views[index] = View(item.path, item.dtype, tuple(tensor.shape), tuple(tensor.stride()), number, offset)
         if self._leaf_bytes is None:
-            large = sum(segment.nbytes for segment in segments) >= LARGE_BYTES
+            large = sum(segment.nbytes for segment in segments) >= LARGE_STATE_BYTES
             self._leaf_bytes = LEAF_BYTES_MAX if large else LEAF_BYTES
         layout = Layout(tuple(segments), tuple(view for view in views if view is not None), self._leaf_bytes)
         if layout == self._layout:

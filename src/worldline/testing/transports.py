@@ -189,6 +189,7 @@ class TransportSuite:
     async def test_what_is_rewritten_after_a_post_lands_as_it_was_or_as_it_is_and_then_stays(
         self, transport: Transport
     ) -> None:
+        """Whether anything is rewritten in time is chance; what must never be seen is a third octet, or a late one."""
         capacity = 24 * MIB
         async with linked(transport, capacity=capacity) as pair:
             before = content(pair.source.arena)

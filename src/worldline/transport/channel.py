@@ -1,7 +1,8 @@
 """One connected stream socket with blocking reads and writes, for the threads of a link.
 
-An arena's bytes are not copied to be sent: the system is lent their pages (sendfile), and the peer's system takes them
-from there. So what arrives is what the memory held when it was taken, at the latest when it landed.
+Large stretches of an arena are not copied to be sent: the system is lent their pages (sendfile;
+docs/decisions/0009-pages-are-lent.md). So what arrives is what the memory held when it was taken, at the latest when it
+landed.
 
 Invariant: whoever blocks here is woken by `shut`, and after `end` nothing is read into memory any more.
 """
@@ -15,7 +16,8 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 from worldline.errors import LinkCut, TimedOut
 from worldline.schema.layout import Extent
@@ -36,26 +38,27 @@ LENT_BYTES_MIN: Final = 256 * 1024
 LENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """In one call, which goes on as long as the peer takes a little now and then: a deadline is looked at in between."""
 WIDE_BYTES: Final = 4 * 1024 * 1024
+"""Linux gives no more than net.core.wmem_max: where that is small, nothing changes."""
 UNPACED: Final = 2**64 - 1
 _SO_MAX_PACING_RATE: Final = 47
 
 Octets: TypeAlias = bytes | memoryview
 Sendable: TypeAlias = Octets | Extent
 """To be sent: octets, or a stretch of the channel's arena."""
-Outgoing: TypeAlias = Iterator[tuple[bytes, Sendable | None]]
-"""Records, each with the payload that follows it."""
 
 
 class Channel:
     """Takes the socket over. One thread may read and another one write."""
 
     def __init__(self, sock: AnySocket, arena: ArenaBytes | None = None, budget: Budget | None = None) -> None:
-        """`arena` is whose extents are sent."""
+        """`arena`: whose extents are sent; None where nothing is."""
         self._sock = sock
         self._arena = arena
         self._plain = None if isinstance(sock, TlsSocket) else sock
         self._lent_fd: int | None = None
         """The channel's own, so that its number names nothing else when the arena is closed."""
+        if arena is not None and self._plain is not None:
+            self._lent_fd = fcntl.fcntl(arena.fd, fcntl.F_DUPFD_CLOEXEC, 0)
         self._wide = False
         self._budget = budget
         self._ended = False
@@ -68,12 +71,32 @@ class Channel:
         Raises `LinkCut`, `TimedOut`: then part of it may have left.
         """
         meter = Meter(self._budget)
-        for batch in _batches(pieces, lends=self._plain is not None):
-            self._copy([self._view(piece) for piece in batch.copied], deadline)
-            for part in () if batch.lent is None else _parts(batch.lent):
-                meter.pay()
-                self._lend(part, deadline)
+        for batch in self._batches(pieces):
+            if isinstance(batch, Extent):
+                self._lend(batch, deadline)
+            else:
+                self._copy(batch, deadline)
             meter.pay()
+
+    def _batches(self, pieces: Iterator[Sendable]) -> Iterator[list[Octets] | Extent]:
+        """In order: what is small together, to be copied; large stretches of the arena in parts, to be lent."""
+        batch: list[Octets] = []
+        nbytes = 0
+        for piece in pieces:
+            if isinstance(piece, Extent) and piece.nbytes >= LENT_BYTES_MIN and self._lent_fd is not None:
+                yield batch
+                batch, nbytes = [], 0
+                yield from _parts(piece)
+                continue
+            octets = self._view(piece)
+            if octets:
+                batch.append(octets)
+                nbytes += len(octets)
+            # An empty one: what came before it is to leave now.
+            if not octets or nbytes >= BATCH_BYTES or len(batch) >= BATCH_PIECES:
+                yield batch
+                batch, nbytes = [], 0
+        yield batch
 
     def _view(self, piece: Sendable) -> Octets:
         if not isinstance(piece, Extent):
@@ -86,16 +109,15 @@ class Channel:
         first = 0
         while first < len(octets):
             left = itertools.islice(octets, first, None)
-            first = _forget(octets, first, self._taken(lambda: self._sock.sendmsg(left), deadline))  # noqa: B023 - called at once
+            first = _forget(octets, first, self._taken(partial(self._sock.sendmsg, left), deadline))
 
     def _lend(self, extent: Extent, deadline: Deadline) -> None:
         """The system has all of it at the return, and takes the bytes from the arena's own pages."""
-        assert self._arena is not None and self._plain is not None, "an arena's extents are lent to a plain socket"
-        if self._lent_fd is None:
-            self._lent_fd = fcntl.fcntl(self._arena.fd, fcntl.F_DUPFD_CLOEXEC, 0)
-        fd, sock_fd, at, end = self._lent_fd, self._plain.fileno(), extent.offset, extent.offset + extent.nbytes
+        assert self._lent_fd is not None and self._plain is not None, "an arena's extents are lent to a plain socket"
+        at, end = extent.offset, extent.offset + extent.nbytes
         while at < end:
-            at += self._taken(lambda: os.sendfile(sock_fd, fd, at, end - at), deadline)  # noqa: B023 - called at once
+            hand = partial(os.sendfile, self._plain.fileno(), self._lent_fd, at, end - at)
+            at += self._taken(hand, deadline)
 
     def _taken(self, hand: Callable[[], int], deadline: Deadline) -> int:
         """How much the system took; nothing where nothing went out within `POLL_S`. Raises as `send`."""
@@ -120,7 +142,7 @@ class Channel:
     def receive_into(self, view: memoryview) -> None:
         """Fills `view` from the socket, and copies nothing."""
         nbytes = len(view)
-        patient = nbytes >= 2 * WAKE_BYTES and not isinstance(self._sock, TlsSocket)
+        patient = nbytes >= 2 * WAKE_BYTES and self._plain is not None
         if patient:
             self._wake_at(WAKE_BYTES)
             self._fill(view[: nbytes - WAKE_BYTES])
@@ -137,10 +159,10 @@ class Channel:
         while done < nbytes:
             if self._ended:
                 raise LinkCut("the link was closed on this side")
-            if isinstance(self._sock, TlsSocket):
+            if self._plain is None:
                 got = self._sock.recv_into(view[done:])
             else:
-                got = self._sock.recv_into(view[done:], 0, socket.MSG_WAITALL)
+                got = self._plain.recv_into(view[done:], 0, socket.MSG_WAITALL)
             if got == 0:
                 raise LinkCut("the other side closed the link")
             done += got
@@ -183,32 +205,6 @@ class Channel:
         if self._lent_fd is not None:
             os.close(self._lent_fd)
             self._lent_fd = None
-
-
-class _Batch(NamedTuple):
-    copied: list[Sendable]
-    lent: Extent | None = None
-    """After them."""
-
-
-def _batches(pieces: Iterator[Sendable], lends: bool) -> Iterator[_Batch]:
-    """Pieces in order, together where they are small."""
-    batch: list[Sendable] = []
-    nbytes = 0
-    for piece in pieces:
-        size = piece.nbytes if isinstance(piece, Extent) else len(piece)
-        if lends and isinstance(piece, Extent) and size >= LENT_BYTES_MIN:
-            yield _Batch(batch, piece)
-            batch, nbytes = [], 0
-            continue
-        if size:
-            batch.append(piece)
-            nbytes += size
-        # An empty one: what came before it is to leave now.
-        if not size or nbytes >= BATCH_BYTES or len(batch) >= BATCH_PIECES:
-            yield _Batch(batch)
-            batch, nbytes = [], 0
-    yield _Batch(batch)
 
 
 def _parts(extent: Extent) -> Iterator[Extent]:

@@ -22,8 +22,8 @@ from worldline.codecs.protocol import Codec
 from worldline.codecs.registry import CODECS, available, codec, codec_of
 from worldline.errors import BadValue, LinkCut, MissingExtra
 from worldline.schema.layout import Extent
-from worldline.transport.channel import Outgoing
 from worldline.transport.protocol import ArenaBytes
+from worldline.transport.stream import Records
 from worldline.verify.budget import Budget, Meter
 from worldline.wire.encoded import Encoded
 from worldline.wire.framing import ENCODED_BYTES_MAX
@@ -129,7 +129,7 @@ class Coder:
         here = [name for name in available() if name != "raw"]
         self._allowed = frozenset(name for name in here if codec(name).number in wanted)
 
-    def records(self, extents: Iterable[Extent], raw: Callable[[Extent], Outgoing]) -> Outgoing:
+    def records(self, extents: Iterable[Extent], raw: Callable[[Extent], Records]) -> Records:
         """The records of a post. `raw` gives those of an extent that is not encoded."""
         try:
             for extent in extents:
@@ -146,7 +146,7 @@ class Coder:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def _records_of(self, extent: Extent, raw: Callable[[Extent], Outgoing]) -> Outgoing:
+    def _records_of(self, extent: Extent, raw: Callable[[Extent], Records]) -> Records:
         if self._probing:
             yield from self._flush(0)
             probe = Extent(extent.offset, min(extent.nbytes, self._probe_bytes_left))
@@ -166,7 +166,7 @@ class Coder:
             yield from self._code(step, codec(name))
             extent = Extent(step.offset + step.nbytes, extent.nbytes - step.nbytes)
 
-    def _code(self, step: Extent, by: Codec) -> Outgoing:
+    def _code(self, step: Extent, by: Codec) -> Records:
         began_s = self._clock.monotonic_s()
         for part in _cut(step, SLICE_BYTES):
             self._encode_ahead(part, by)
@@ -191,7 +191,7 @@ class Coder:
     def _probe_bytes_left(self) -> int:
         return self._warm_bytes + PROBE_BYTES - self._probed_bytes
 
-    def _probe(self, extent: Extent) -> Outgoing:
+    def _probe(self, extent: Extent) -> Records:
         """Raw, on the link's own stream; what is asked for next is asked for when this has left."""
         for part in _cut(extent, SLICE_BYTES):
             began_s = self._clock.monotonic_s()
@@ -271,7 +271,7 @@ class Coder:
         meter.count()
         return _Slice(part, encoded, self._clock.monotonic_s() - began_s)
 
-    def _flush(self, keep: int) -> Outgoing:
+    def _flush(self, keep: int) -> Records:
         """What is encoded, but for the last `keep` slices."""
         while len(self._ahead) > keep:
             part, by, future = self._ahead[0]

@@ -27,12 +27,11 @@ import numpy as np
 
 from worldline.errors import LinkCut, Malformed, MissingExtra, TimedOut
 from worldline.schema.layout import Extent
-from worldline.transport.channel import Outgoing
 from worldline.transport.deadline import Deadline
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import Admitted, SocketListener
-from worldline.transport.stream import Carrier, StreamLink, check_landing
+from worldline.transport.stream import Carrier, Records, StreamLink, check_landing
 from worldline.transport.unix import check_path, check_same_user, connect_to, private_listener
 from worldline.wire.records import Record, Shared, encode
 
@@ -142,7 +141,7 @@ class NixlSource(Carrier):
         self._ended = threading.Event()
         self._rate_bytes_per_s: float | None = None
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Records:
         for batch in self._batches(extents):
             with self._using:
                 if self._ended.is_set():

@@ -86,8 +86,9 @@ class Link(Protocol):
         An extent lands whole or in parts, from its beginning to its end, before what was posted after it.
 
         Returns the bytes that crossed the link (0 where the arena itself was handed over) once the system has them;
-        they may still lie in the arena alone. What lands is what the arena held at some moment between the call and
-        `Landed`: whoever rewrites it sooner goes by digests of what landed. Success says nothing about the target.
+        they may still lie in the arena alone. Each octet lands as the arena held it at some moment between the call and
+        `Landed` (under `hands_over` it is the arena's own): whoever rewrites it sooner goes by digests of what landed.
+        Success says nothing about the target.
         Raises `LinkCut`, or `TimedOut` after `deadline_s` from now, after which the link is unusable. Why the other
         side closed may be among the records not yet received.
         """

@@ -17,12 +17,11 @@ from collections.abc import Callable, Sequence
 from worldline.errors import LinkCut, Malformed, TimedOut
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
-from worldline.transport.channel import Outgoing
 from worldline.transport.deadline import Deadline
 from worldline.transport.handshake import admit_source, check_key, prove_to_target, receive_exactly
 from worldline.transport.protocol import ArenaBytes, Link, Listener
 from worldline.transport.rendezvous import Admitted, SocketListener
-from worldline.transport.stream import Carrier, StreamLink, check_landing
+from worldline.transport.stream import Carrier, Records, StreamLink, check_landing
 from worldline.transport.unix import check_path, check_same_user, connect_to, private_listener
 from worldline.wire.framing import SHARED_EXTENTS_MAX
 from worldline.wire.records import Record, Shared, encode
@@ -40,7 +39,7 @@ class SharedCarrier(Carrier):
         self._arena = arena
         self.is_target = is_target
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Records:
         for first in range(0, len(extents), SHARED_EXTENTS_MAX):
             yield encode(Shared(tuple(extents[first : first + SHARED_EXTENTS_MAX]))), None
 

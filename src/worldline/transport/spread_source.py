@@ -18,11 +18,11 @@ from typing import Final
 
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError
 from worldline.schema.layout import Extent
-from worldline.transport.channel import Channel, Outgoing, Sendable
+from worldline.transport.channel import Channel, Sendable
 from worldline.transport.coding import AUTO, NONE, Coder
 from worldline.transport.deadline import Deadline
 from worldline.transport.protocol import ArenaBytes
-from worldline.transport.stream import Carrier, Tell
+from worldline.transport.stream import Carrier, Records, Tell
 from worldline.transport.tls import AnySocket
 from worldline.verify.budget import Budget
 from worldline.wire.encoded import Decodes
@@ -117,11 +117,11 @@ class ChunkSource(Carrier):
             self._streams.append((channel, thread))
             thread.start()
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Records:
         self._deadline = deadline
         return self._coder.records(extents, self._raw)
 
-    def _raw(self, extent: Extent) -> Outgoing:
+    def _raw(self, extent: Extent) -> Records:
         if extent.nbytes < self._spreading.extent_bytes_min or not self._streams or not self._pays:
             yield encode(Chunk(extent)), extent
             return
@@ -143,7 +143,7 @@ class ChunkSource(Carrier):
     @property
     def fast(self) -> bool:
         link = self._coder.link_bytes_per_s
-        return link is not None and link >= self._spreading.link_bytes_per_s_min
+        return self._spreading.near and link is not None and link >= self._spreading.link_bytes_per_s_min
 
     def finish(self) -> None:
         with self._told:

@@ -14,11 +14,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from worldline.errors import Internal, LinkCut, Malformed, WorldlineError
 from worldline.schema.layout import Extent
-from worldline.transport.channel import Channel, Outgoing, Sendable
+from worldline.transport.channel import Channel, Sendable
 from worldline.transport.deadline import Deadline
 from worldline.transport.inbox import Inbox
 from worldline.transport.protocol import CHUNK_BYTES, ArenaBytes, Landed, LinkEvent, RecordIn
@@ -47,6 +47,8 @@ LINKS_OWN = frozenset(
 """Types of the records that links write and read by themselves; nobody else sends them."""
 
 Tell = Callable[[bytes], Awaitable[None]]
+Records: TypeAlias = Iterator[tuple[bytes, Sendable | None]]
+"""Each with the payload that follows it."""
 
 
 class Carrier:
@@ -60,13 +62,13 @@ class Carrier:
     async def ready(self, extents: Sequence[Extent]) -> None:
         """Source, before each post: may wait for streams of the carrier's own. Raises `LinkCut`, `TimedOut`."""
 
-    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Outgoing:
+    def outgoing(self, extents: Sequence[Extent], deadline: Deadline) -> Records:
         """Source: the records to send, each with the payload that follows it, an extent for the arena's bytes there."""
         raise NotImplementedError
 
     @property
     def fast(self) -> bool:
-        """Source: the link was measured to be no slower than memory is copied."""
+        """Source: the peer is near, and the link was measured to be faster than a small buffer keeps it busy."""
         return False
 
     def finish(self) -> None:
@@ -109,7 +111,7 @@ class StreamLink:
     def __init__(
         self, sock: AnySocket, arena: ArenaBytes, carrier: Carrier, name: str, budget: Budget | None = None
     ) -> None:
-        self._channel = Channel(sock, arena, budget)
+        self._channel = Channel(sock, None if carrier.is_target else arena, budget)
         self._budget = budget
         self._arena = arena
         self._carrier = carrier
@@ -169,7 +171,7 @@ class StreamLink:
     async def _tell(self, record: bytes) -> None:
         await self._sender.run(lambda: self._send(iter([(record, None)]), Deadline(SEND_TIME_S)))
 
-    def _send(self, records: Outgoing, deadline: Deadline) -> None:
+    def _send(self, records: Records, deadline: Deadline) -> None:
         """Sends all or makes the link unusable: half a record can't be taken back."""
         if self._unusable is not None or self._fenced:
             raise LinkCut("the link is closed" if self._unusable is None else self._unusable.sentence)
@@ -181,7 +183,7 @@ class StreamLink:
             self._shut(socket.SHUT_WR)  # what came before may still be read, on both sides
             raise
 
-    def _stamped(self, records: Outgoing) -> Iterator[Sendable]:
+    def _stamped(self, records: Records) -> Iterator[Sendable]:
         for record, payload in records:
             if self._carrier.fast:
                 self._channel.widen()

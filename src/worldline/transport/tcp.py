@@ -31,7 +31,7 @@ from worldline.verify.budget import Budget
 
 LOOPBACK = "127.0.0.1"
 SOCKET_BUFFER_BYTES: Final = 512 * 1024
-"""Larger ones only cost caches where the peer is near: 64 MiB doubled the CPU time."""
+"""To begin with: larger ones cost caches where the peer is near (64 MiB doubled the CPU time); see `Channel.widen`."""
 NEAR_RTT_US: Final = 1000
 USER_TIMEOUT_S: Final = 30.0
 """Sent bytes that the peer's system has not taken for so long mean that the link is cut."""

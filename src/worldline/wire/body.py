@@ -17,7 +17,9 @@ Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Base of every JSON body. An unknown field is an error, so nothing of a body is skipped unread."""
+    """Base of every JSON body. An unknown field is an error, so nothing of a body is skipped unread; a field that is
+    `Raw` is read by whoever makes the value of it.
+    """
 
 
 _B = TypeVar("_B", bound=Body)

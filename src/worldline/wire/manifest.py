@@ -30,8 +30,9 @@ from worldline.wire.body import Body, Count, decode_json, encode_json
 
 NAME_CHARS_MAX = 1024
 LAYOUT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""No limit of its own: records and images that hold a layout have lower ones."""
 REMEMBERED_BYTES_MAX: Final = 1024 * 1024
-"""A larger text of a layout is read anew each time: what a peer makes a host keep is bounded."""
+"""As `VIEWS_REMEMBERED_MAX`, of a layout's text."""
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 Dim: TypeAlias = Annotated[int, Meta(ge=-DIMS_MAX, lt=DIMS_MAX)]
@@ -110,7 +111,9 @@ class ManifestBody(Body, frozen=True):
 
 
 def manifest_to_body(manifest: Manifest) -> ManifestBody:
-    """The JSON form; its other limits are checked when it is encoded. Raises `Malformed` as `manifest_from_body`."""
+    """The JSON form. Raises `Malformed` for a layout that breaks the format, and where segments and placements don't
+    pair up; the rest is checked when the form is encoded.
+    """
     _check_pairs(len(manifest.layout.segments), len(manifest.placements))
     placements = [PlacementBody(p.offset, p.capacity, p.resident) for p in manifest.placements]
     return ManifestBody(Raw(_layout_text(manifest.layout)), placements, manifest.block)

@@ -12,7 +12,7 @@ from unit.snapshot.kit import canonical, identical, moved, raw, session
 from worldline.errors import LayoutRefused, NoCapacity
 from worldline.schema.inventory import Append, Free, Kind, Ring, Roll, Rule, Static, rules_under
 from worldline.schema.layout import LEAF_BYTES_MAX, Extent
-from worldline.snapshot.gather import LARGE_BYTES, LEAF_BYTES, Gatherer
+from worldline.snapshot.gather import LARGE_STATE_BYTES, LEAF_BYTES, Gatherer
 from worldline.snapshot.memory import ArenaMemory
 from worldline.snapshot.rebuild import rebuild
 from worldline.snapshot.tree import Partial
@@ -464,20 +464,25 @@ def test_a_capture_holds_on_to_no_tensor():
         assert alive() is None
 
 
-def test_the_leaf_size_is_the_gatherers():
+def test_a_segment_is_cut_into_leaves_of_which_the_last_is_shorter():
     with session() as here:
-        manifest = Gatherer(here.memory, leaf_bytes=64 * 1024).capture({"a": torch.zeros(100_000)}, (), 0)
-        assert [leaf.nbytes for leaf in manifest.leaves()][1:] == [65536] * 6 + [6784]
+        manifest = here.capture({"a": torch.zeros(100_000)})
+        assert [leaf.nbytes for leaf in manifest.leaves()][1:] == [LEAF_BYTES, 400_000 - LEAF_BYTES]
 
 
-def test_a_state_that_begins_large_has_the_largest_leaves_and_keeps_them_where_it_moves():
-    with session(LARGE_BYTES + 2 * LEAF_BYTES_MAX) as large, session() as small:
-        cache = large.memory.zeros("c", (LARGE_BYTES,), torch.uint8)
-        manifest = large.capture({"c": cache})
-        assert manifest.layout.leaf_bytes == LEAF_BYTES_MAX
+def test_a_state_that_begins_large_has_the_largest_leaves_and_keeps_them_when_it_shrinks():
+    with session(LARGE_STATE_BYTES + 2 * LEAF_BYTES_MAX) as large:
+        cache = large.memory.zeros("c", (LARGE_STATE_BYTES,), torch.uint8)
+        assert large.capture({"c": cache}).layout.leaf_bytes == LEAF_BYTES_MAX
         assert large.capture({"c": cache[:9].clone()}).layout.leaf_bytes == LEAF_BYTES_MAX
-        assert rebuild(manifest, large.arena).gatherer.capture({"c": cache}, (), 1).layout is manifest.layout
-        assert small.capture({"c": torch.zeros(9)}).layout.leaf_bytes == LEAF_BYTES
+
+
+def test_a_rebuilt_state_is_captured_with_the_layout_that_it_came_with():
+    tree = {"c": torch.arange(99)}
+    with session() as here:
+        manifest = here.capture(tree)
+        rebuilt = rebuild(manifest, here.arena)
+        assert rebuilt.gatherer.capture(rebuilt.tree, (), 1).layout is manifest.layout
 
 
 def test_tensors_that_stay_where_they_are_are_captured_as_they_are_now():

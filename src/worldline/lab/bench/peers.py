@@ -61,7 +61,7 @@ def peers(trial: Trial, *, bytes: str = "1GiB", against: str = ",".join(PEERS), 
 
 
 def _missing(pair: Pair, names: list[str]) -> dict[str, str]:
-    """Those that are not here, and why."""
+    """Those that don't open here, and why."""
     missing: dict[str, str] = {}
     for name in names:
         try:
@@ -104,7 +104,7 @@ def _cpu_note(trial: Trial, port: str) -> str:
 def _cpu_samples(trial: Trial, rate_bytes_per_s: float) -> Samples:
     nbytes = int(rate_bytes_per_s * CPU_PORT_S)
     with Fabric(2, rate_bytes_per_s) as fabric, Pair.start(nbytes, fabric) as pair:
-        for name in (OURS, FLOOR, LOWEST):
+        for name in (OURS, FLOOR, LOWEST):  # none of them polls: they may stay open
             pair.open(name)
         arms = {name: (lambda name=name: pair.transfer(name).cpu_s / nbytes * 1e9) for name in (OURS, FLOOR, LOWEST)}
         return trial.interleave(arms, "s/GB")

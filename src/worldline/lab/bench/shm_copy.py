@@ -1,7 +1,6 @@
 """The peer of a hand-over: the same shared memory, and the target copies out of it into an arena of its own.
 
-Not shipped: a post returns before the target has copied, so the source may only write again once the target reports.
-The protocol of a move keeps to that; `worldline.testing.transports` asks for more.
+For the bench alone. As with any link, the source's memory is read until `Landed`.
 """
 
 from __future__ import annotations
