@@ -71,7 +71,7 @@ class Extent(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Layout:
     """Segments in canonical order, the views over them, and the leaf size of their digests."""
 

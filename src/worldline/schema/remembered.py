@@ -6,33 +6,40 @@ anew what follows from it would take time of every pause.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import wraps
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
+from weakref import ref
 
 from worldline.schema.layout import Layout
 
 _V = TypeVar("_V")
+_Known: TypeAlias = tuple[tuple[ref[Layout], _V], ...]
 
 LAYOUTS_MAX: Final = 8
 """Layouts of which each function remembers what it made, the latest ones."""
-VIEWS_REMEMBERED_MAX: Final = 8192
-"""A larger layout is asked about anew each time: what a peer makes a host keep is bounded."""
 
 
 def remembered(make: Callable[[Layout], _V]) -> Callable[[Layout], _V]:
-    """`make`, not called twice for the same object; what it raises is not remembered. Any thread may call it."""
-    known: deque[tuple[Layout, _V]] = deque(maxlen=LAYOUTS_MAX)
+    """`make`, not called twice for the same object; what it raises is not remembered. Any thread may call it.
+
+    No layout is kept for that, and nothing of one that is gone: a peer's may be a hundred megabytes of objects.
+    """
+    known: _Known[_V] = ()
+
+    def forget(gone: ref[Layout]) -> None:
+        nonlocal known
+        known = tuple(item for item in known if item[0] is not gone)
 
     @wraps(make)
     def found(layout: Layout) -> _V:
-        for before, made in tuple(known):
-            if before is layout:  # to compare what is in them takes as long as what is saved
+        nonlocal known
+        for before, made in known:
+            if before() is layout:  # to compare what is in them takes as long as what is saved
                 return made
         made = make(layout)
-        if len(layout.views) <= VIEWS_REMEMBERED_MAX:
-            known.append((layout, made))
+        # Put in place as a whole: what another thread adds meanwhile may be lost, and is then made once more.
+        known = (*known, (ref(layout, forget), made))[-LAYOUTS_MAX:]
         return made
 
     return found

@@ -36,7 +36,11 @@ WAKE_BYTES: Final = 256 * 1024
 LENT_BYTES_MIN: Final = 256 * 1024
 """Less is copied with what goes before and after it."""
 LENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""In one call, which goes on as long as the peer takes a little now and then: a deadline is looked at in between."""
+"""In one call, while the deadline is far."""
+LENT_STEP_BYTES: Final = 64 * 1024
+"""What the system moves at once within a call. For each it may wait just under `POLL_S` and then go on, and nobody
+looks at a deadline meanwhile.
+"""
 WIDE_BYTES: Final = 4 * 1024 * 1024
 """Linux gives no more than net.core.wmem_max: where that is small, nothing changes."""
 UNPACED: Final = 2**64 - 1
@@ -51,14 +55,14 @@ class Channel:
     """Takes the socket over. One thread may read and another one write."""
 
     def __init__(self, sock: AnySocket, arena: ArenaBytes | None = None, budget: Budget | None = None) -> None:
-        """`arena`: whose extents are sent; None where nothing is."""
+        """`arena`: whose extents are sent; None where none are. Raises `ValueError` where it is closed."""
         self._sock = sock
         self._arena = arena
         self._plain = None if isinstance(sock, TlsSocket) else sock
         self._lent_fd: int | None = None
         """The channel's own, so that its number names nothing else when the arena is closed."""
         if arena is not None and self._plain is not None:
-            self._lent_fd = fcntl.fcntl(arena.fd, fcntl.F_DUPFD_CLOEXEC, 0)
+            self._lent_fd = _own(arena)
         self._wide = False
         self._budget = budget
         self._ended = False
@@ -73,20 +77,20 @@ class Channel:
         meter = Meter(self._budget)
         for batch in self._batches(pieces):
             if isinstance(batch, Extent):
-                self._lend(batch, deadline)
+                self._lend(batch, deadline, meter)
             else:
                 self._copy(batch, deadline)
-            meter.pay()
+                meter.pay()
 
     def _batches(self, pieces: Iterator[Sendable]) -> Iterator[list[Octets] | Extent]:
-        """In order: what is small together, to be copied; large stretches of the arena in parts, to be lent."""
+        """In order: what is small together, to be copied; large stretches of the arena, to be lent."""
         batch: list[Octets] = []
         nbytes = 0
         for piece in pieces:
             if isinstance(piece, Extent) and piece.nbytes >= LENT_BYTES_MIN and self._lent_fd is not None:
                 yield batch
                 batch, nbytes = [], 0
-                yield from _parts(piece)
+                yield piece
                 continue
             octets = self._view(piece)
             if octets:
@@ -111,13 +115,14 @@ class Channel:
             left = itertools.islice(octets, first, None)
             first = _forget(octets, first, self._taken(partial(self._sock.sendmsg, left), deadline))
 
-    def _lend(self, extent: Extent, deadline: Deadline) -> None:
+    def _lend(self, extent: Extent, deadline: Deadline, meter: Meter) -> None:
         """The system has all of it at the return, and takes the bytes from the arena's own pages."""
         assert self._lent_fd is not None and self._plain is not None, "an arena's extents are lent to a plain socket"
         at, end = extent.offset, extent.offset + extent.nbytes
         while at < end:
-            hand = partial(os.sendfile, self._plain.fileno(), self._lent_fd, at, end - at)
-            at += self._taken(hand, deadline)
+            nbytes = min(end - at, lent_at_once(deadline.left_s))
+            at += self._taken(partial(os.sendfile, self._plain.fileno(), self._lent_fd, at, nbytes), deadline)
+            meter.pay()
 
     def _taken(self, hand: Callable[[], int], deadline: Deadline) -> int:
         """How much the system took; nothing where nothing went out within `POLL_S`. Raises as `send`."""
@@ -207,9 +212,20 @@ class Channel:
             self._lent_fd = None
 
 
-def _parts(extent: Extent) -> Iterator[Extent]:
-    for at in range(0, extent.nbytes, LENT_BYTES_MAX):
-        yield Extent(extent.offset + at, min(LENT_BYTES_MAX, extent.nbytes - at))
+def lent_at_once(left_s: float) -> int:
+    """So much that the call is over by the deadline, or soon after it, whatever the peer does."""
+    return min(LENT_BYTES_MAX, max(1, int(left_s / POLL_S)) * LENT_STEP_BYTES)
+
+
+def _own(arena: ArenaBytes) -> int:
+    """A descriptor of its own for the arena. Raises `ValueError` where it is closed."""
+    fd = fcntl.fcntl(arena.fd, fcntl.F_DUPFD_CLOEXEC, 0)
+    try:
+        _ = arena.fd  # closed meanwhile, its number may have been another file's already
+    except ValueError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _forget(batch: list[Octets], first: int, sent: int) -> int:

@@ -142,6 +142,7 @@ class ChunkSource(Carrier):
 
     @property
     def fast(self) -> bool:
+        """A near one: on a long path a buffer of a set size would end the system's own tuning."""
         link = self._coder.link_bytes_per_s
         return self._spreading.near and link is not None and link >= self._spreading.link_bytes_per_s_min
 

@@ -178,8 +178,8 @@ class StreamLink:
         try:
             self._channel.send(self._stamped(records), deadline)
             self._carrier.finish()
-        except WorldlineError as error:
-            self._unusable = error
+        except Exception as error:
+            self._unusable = error if isinstance(error, WorldlineError) else LinkCut(f"a send failed: {error!r}")
             self._shut(socket.SHUT_WR)  # what came before may still be read, on both sides
             raise
 

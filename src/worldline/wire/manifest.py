@@ -6,8 +6,8 @@ well formed and within limits, and no more: whether a manifest makes sense for a
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated, Final, TypeAlias, assert_never
+from weakref import WeakValueDictionary
 
 from msgspec import Meta, Raw
 
@@ -25,14 +25,12 @@ from worldline.schema.layout import (
     Segment,
     View,
 )
-from worldline.schema.remembered import LAYOUTS_MAX, remembered
+from worldline.schema.remembered import remembered
 from worldline.wire.body import Body, Count, decode_json, encode_json
 
 NAME_CHARS_MAX = 1024
 LAYOUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """No limit of its own: records and images that hold a layout have lower ones."""
-REMEMBERED_BYTES_MAX: Final = 1024 * 1024
-"""As `VIEWS_REMEMBERED_MAX`, of a layout's text."""
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 Dim: TypeAlias = Annotated[int, Meta(ge=-DIMS_MAX, lt=DIMS_MAX)]
@@ -123,8 +121,7 @@ def manifest_from_body(body: ManifestBody) -> Manifest:
     """The manifest of a decoded form. Raises `Malformed` for a layout that breaks the format, and when segments and
     placements don't pair up.
     """
-    text = bytes(body.layout)
-    layout = _same_layout(text) if len(text) <= REMEMBERED_BYTES_MAX else _layout_of(text)
+    layout = _same_layout(bytes(body.layout))
     _check_pairs(len(layout.segments), len(body.placements))
     placements = tuple(Placement(p.offset, p.capacity, p.resident) for p in body.placements)
     return Manifest(layout, placements, body.block)
@@ -144,8 +141,16 @@ def _layout_of(text: bytes) -> Layout:
     return Layout(segments, views, body.leaf_bytes)
 
 
-_same_layout = lru_cache(maxsize=LAYOUTS_MAX)(_layout_of)
-"""One object for the same text."""
+_read: WeakValueDictionary[bytes, Layout] = WeakValueDictionary()
+"""By their texts, for as long as somebody has them."""
+
+
+def _same_layout(text: bytes) -> Layout:
+    """One object for the same text."""
+    layout = _read.get(text)
+    if layout is None:
+        layout = _read[text] = _layout_of(text)
+    return layout
 
 
 def _check_pairs(segments: int, placements: int) -> None:

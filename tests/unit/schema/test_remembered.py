@@ -1,4 +1,7 @@
+import gc
+import threading
 from dataclasses import replace
+from weakref import ref
 
 import pytest
 
@@ -44,3 +47,43 @@ def test_what_was_refused_is_refused_again():
     for _ in range(2):
         with pytest.raises(ValueError, match="65536"):
             refuse(LAYOUT)
+
+
+def test_a_layout_is_not_kept_for_being_remembered_and_what_was_made_of_it_goes_with_it():
+    class Made:
+        pass
+
+    @remembered
+    def make(layout):
+        return Made()
+
+    layout = replace(LAYOUT)
+    gone, made = ref(layout), ref(make(layout))
+    gc.collect()
+    assert made() is not None
+    del layout
+    gc.collect()
+    assert gone() is None
+    assert made() is None
+
+
+def test_several_threads_may_ask_at_once():
+    count, asked = a_counting()
+    wrong = []
+
+    def ask():
+        try:
+            for _ in range(2000):
+                layout = replace(LAYOUT)
+                if count(layout) < 1:
+                    wrong.append(layout)
+        except Exception as error:  # noqa: BLE001 - told after the threads have ended
+            wrong.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(asked) == 8000
