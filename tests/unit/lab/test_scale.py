@@ -22,6 +22,13 @@ def test_a_fleets_books_are_right_after_many_moves():
     assert min(fleet.free_bytes) >= 0
 
 
+def test_a_fleet_all_of_whose_sessions_move_waits_for_one_that_ends():
+    fleet = Fleet(hosts=2, sessions=2, seed=3)
+    fleet.decide(500)
+    assert fleet.accepted > 100
+    assert len(fleet.moving) == 2
+
+
 def test_the_command_reports_what_a_decision_costs(tmp_path, capsys):
     argv = ["experiment", "scale", "--hosts", "50", "--sessions", "1000", "--decisions", "2000", "--json"]
     assert main([*argv, "--out", str(tmp_path)]) == 0

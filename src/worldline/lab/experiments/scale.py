@@ -94,6 +94,8 @@ class Fleet:
         random, hosts = self.random, len(self.names)
         for _ in range(count):
             self.now_us += random.expovariate(1.0) * self._gap_us
+            if len(self._ends) == len(self.at):  # nobody is left to be moved: who asks comes after the next end
+                self.now_us = max(self.now_us, self._ends[0][0])
             now = int(self.now_us)
             self._end(now)
             session = int(random.random() * len(self.at))
