@@ -170,7 +170,10 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
     if state is None:
         raise BadValue("give the --state of the session: there is no --session, or its host has not told of it yet")
     if wire is None:
-        raise BadValue("give the --bandwidth of the wire: no move of this session has measured one yet")
+        raise BadValue(
+            "give the --bandwidth of the wire: "
+            + ("there is no --session" if what.session is None else "no move of this session has measured one yet")
+        )
     dirty = (found.dirty_bytes_per_s or 0.0) if what.dirty is None else _rate(what.dirty)
     if way.concurrent < 1:
         raise BadValue(f"--concurrent counts moves, from 1, and is {way.concurrent}")
@@ -179,7 +182,7 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
         Demand(float(state), dirty, contract.pause_bound_s, contract.completion_deadline_s),
         Fabric(
             wire,
-            parse_seconds(way.overhead),
+            0.0 if way.overhead == "0" else parse_seconds(way.overhead),
             codec=_codec(way),
             lane_bytes_per_s=None if way.lane is None else parse_rate(way.lane),
         ),

@@ -37,6 +37,15 @@ def test_overhead_codec_and_split_contract_change_what_is_needed(capsys):
     assert split["admissible"]
 
 
+def test_an_overhead_of_none_is_written_0(capsys):
+    assert decided(capsys, *GATE, "--bandwidth", "5.2GB/s", "--overhead", "0")["overhead_s"] == 0
+
+
+def test_a_bandwidth_that_nobody_gave_is_not_blamed_on_a_session_that_nobody_named(capsys):
+    assert main([*GATE]) == 2
+    assert "there is no --session" in capsys.readouterr().err
+
+
 def test_no_way_is_exit_code_5_and_an_answer(capsys):
     assert decided(capsys, *GATE, "--bandwidth", "1GB/s", code=5)["choice"] is None
 
