@@ -43,6 +43,7 @@ from worldline.runtime.fleet_messages import (
 from worldline.runtime.messages import Cordon, MoveRequest, ParkRequest, ResumeRequest
 from worldline.runtime.refusal import raise_refusal
 from worldline.schema.receipt import Mode
+from worldline.transport.registry import FLEET
 
 PASSES_MAX = 3
 """Of one emptying: what was refused is planned anew."""
@@ -169,8 +170,17 @@ class Operations:
             raise BadValue(f"a move's mode is freeze or precopy, not {request.mode}", mode=str(request.mode))
         if request.every_s is not None and (names_host or not 0.1 <= request.every_s <= 86_400):
             raise BadValue("only a rebalance or a consolidation is repeated, every 0.1 s to a day")
-        if not 1 <= request.at_once <= 16 or request.hosts_min < 1 or not request.idle_s >= 0:
-            raise BadValue("at_once is 1 to 16, hosts_min at least 1, idle_s at least 0")
+        if request.transport not in FLEET:
+            raise BadValue(
+                f"an operation moves over {' or '.join(FLEET)}, not {request.transport[:80]!r}",
+                transport=request.transport[:80],
+            )
+        if not 1 <= request.at_once <= 16:
+            raise BadValue(f"at_once is 1 to 16, and is {request.at_once}")
+        if request.hosts_min < 1:
+            raise BadValue(f"hosts_min is at least 1, and is {request.hosts_min}")
+        if not request.idle_s >= 0:
+            raise BadValue(f"idle_s is at least 0, and is {request.idle_s}")
         if request.host is not None:
             self._hosts.living(request.host)
             other = None if request.dry_run else self._emptying(request.host)

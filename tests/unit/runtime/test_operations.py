@@ -6,7 +6,7 @@ import pytest
 
 from hall import TINY, WAIT_S, Hall
 from worldline.control.placement import Kind
-from worldline.errors import OperationInProgress, RecordFailed, TimedOut
+from worldline.errors import BadValue, OperationInProgress, RecordFailed, TimedOut
 from worldline.runtime import messages as wire
 from worldline.runtime.fleet_messages import (
     CancelOperation,
@@ -224,3 +224,17 @@ async def test_a_host_whose_memory_is_all_slots_takes_a_session_into_one(hall):
     (facts,) = [host.facts for host in await hall.ask(wire.ListHosts(), list[Host]) if host.id == "b"]
     assert facts.memory_bytes - facts.memory_used_bytes < warm.arena_bytes // 2
     assert (await hall.move(row.id, "b")).outcome == "done"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"transport": "udp"}, "shm or tcp, not 'udp'"),
+        ({"at_once": 0}, "at_once is 1 to 16, and is 0"),
+        ({"hosts_min": 0}, "hosts_min is at least 1"),
+        ({"idle_s": -1.0}, "idle_s is at least 0"),
+    ],
+)
+async def test_a_word_that_makes_no_sense_is_the_one_that_is_named(hall, words, sentence):
+    with pytest.raises(BadValue, match=sentence):
+        await hall.operate(Kind.DRAIN, "a", **words)
