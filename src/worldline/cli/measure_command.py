@@ -36,7 +36,10 @@ def reporting_command(name: str, experiment: Experiment[Any]) -> Callable[..., i
     def run(options: dict[str, object], reporting: Reporting) -> int:
         results = conduct(name, experiment, options, reporting.out, progress)
         show(results, experiment.text(results), reporting.json)
-        return 0 if experiment.good(results) else NOT_SHOWN
+        if experiment.good(results):
+            return 0
+        progress(f"not shown: what `{name}` is to show does not hold in this run")
+        return NOT_SHOWN
 
     return command_of(experiment.measure, Reporting(), run)
 
