@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from worldline.cli.output import Shared, patience, show, table
+from worldline.cli.output import Shared, patience, progress, show, table
 from worldline.cli.values import hosts_text
 from worldline.control.placement import Deed, Kind
 from worldline.runtime.fleet_messages import Operation, OperationStep
@@ -268,11 +268,17 @@ def _operate(shared: Shared | None, wait: bool, kind: Kind, host: str | None, wi
 
 def _watch(client: Client, operation: str, as_json: bool) -> Operation:
     """The operation once it has ended. Interrupting it leaves the operation running."""
-    with _bar(as_json) as tell:
-        while (found := client.operation(operation)).outcome is None:
+    try:
+        with _bar(as_json) as tell:
+            while (found := client.operation(operation)).outcome is None:
+                tell(found)
+                Event().wait(POLL_S)
             tell(found)
-            Event().wait(POLL_S)
-        tell(found)
+    except KeyboardInterrupt:
+        progress(
+            f"{operation} goes on: see `worldline operations {operation}`, end it by `worldline cancel {operation}`"
+        )
+        raise
     return found
 
 
@@ -283,15 +289,15 @@ def _bar(as_json: bool) -> Iterator[Any]:
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
 
         def tell(found: Operation) -> None:
             ended = sum(step.state in {"done", "refused", "skipped"} for step in found.steps)
             at = next((step.session for step in found.steps if step.state == "running"), "")
             eta = "" if found.eta_s is None else f", {format_seconds(found.eta_s)} left"
             words = f"{found.request.kind} {at}{eta}"
-            progress.update(task, description=words, completed=ended, total=len(found.steps) or None)
+            bar.update(task, description=words, completed=ended, total=len(found.steps) or None)
 
         yield tell
 

@@ -9,6 +9,7 @@ import pytest
 
 from worldline.cli import main
 from worldline.cli.app import COMMANDS
+from worldline.cli.operate import _watch
 from worldline.cli.values import contract_of
 from worldline.errors import BadValue
 from worldline.schema.contract import Contract, Tier
@@ -124,3 +125,13 @@ def test_options_read_as_what_they_look_like() -> None:
     assert options_of(pairs) == {"bytes": "256MB", "vae": False, "layers": 3, "share": 0.5, "text": "a=b"}
     with pytest.raises(BadValue):
         options_of(("=x",))
+
+
+def test_who_interrupts_the_watch_of_an_operation_is_told_that_it_goes_on(capsys):
+    class Interrupted:
+        def operation(self, operation):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _watch(Interrupted(), "o-1", as_json=False)
+    assert "o-1 goes on" in capsys.readouterr().err
