@@ -25,11 +25,18 @@ def test_a_live_sessions_facts_come_from_its_host_and_rates_from_its_moves(fleet
     _, answer = decided(capsys, *about, "--bandwidth", "1GB/s")
     assert "as host a has it" in answer["facts"]["state"]
     session.move("b")
-    code, answer = decided(capsys, "--session", session.id, "--target", "a", "--url", fleet.url)
-    assert code == 0
-    assert answer["choice"] == "precopy"
+    receipt = client.receipt(client.describe(session.id).receipts[-1])
+    back = ("--session", session.id, "--target", "a", "--url", fleet.url)
+    _, answer = decided(capsys, *back)
     assert answer["bandwidth_bytes_per_s"] > 0
     assert "1 moves" in answer["facts"]["bandwidth"]
+    assert answer["overhead_s"] == receipt.pause_s
+    # Nobody acted while it moved, so nobody knows how fast it is rewritten.
+    assert (answer["dirty_bytes_per_s"], answer["modes"]["precopy"]["reason"]) == (None, "unknown")
+    assert answer["choice"] not in {"precopy", "rolls"}
+    code, answer = decided(capsys, *back, "--dirty", "0")
+    assert (code, answer["choice"]) == (0, "precopy")
+    assert answer["modes"]["precopy"]["pause_s"] >= receipt.pause_s
 
 
 def test_a_target_that_makes_no_sense_is_refused(fleet, client, capsys):
@@ -56,4 +63,4 @@ def test_memory_that_was_handed_over_measures_no_bandwidth(fleet, client, capsys
     code, answer = decided(capsys, *about)
     assert (code, answer["error"]["code"]) == (2, "BAD_VALUE")
     code, answer = decided(capsys, *about, "--bandwidth", "1GB/s")
-    assert (code, "assumed" in answer["facts"]["dirty"]) == (0, True)
+    assert (code, "unknown" in answer["facts"]["dirty"]) == (0, True)

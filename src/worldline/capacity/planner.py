@@ -1,7 +1,7 @@
 """Which move: every way of moving a session judged against its contract, and the best of those that keep it.
 
-The least pause wins, then the least bytes. What is not known (a disk's rate, how fast a world replays) makes a way
-impossible, never optimistic.
+The least pause wins, then the least bytes. What is not known (a disk's rate, how fast a world replays or is rewritten)
+makes a way impossible, never optimistic.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class Situation:
     memory_free_bytes: float = math.inf
     ahead: int = 0
     """Moves of the same kind that are served before it, one after another."""
+    dirty_known: bool = True
+    """Whether the demand's dirty rate is more than a guess."""
 
     def __post_init__(self) -> None:
         roll_aware_bytes(1.0, self.moved_share)
@@ -112,6 +114,10 @@ def predict(means: Means, situation: Situation) -> Prediction:
     match means:
         case Means.FREEZE:
             return _by_gate(means, Way.FREEZE, situation)
+        case Means.PRECOPY | Means.ROLLS if not situation.dirty_known:
+            return Prediction(
+                means, False, Bar.UNKNOWN, math.inf, math.inf, math.inf, math.inf, demand.state_bytes
+            )  # fmt: skip
         case Means.PRECOPY:
             return _by_gate(means, Way.PRECOPY, situation)
         case Means.ROLLS:
@@ -238,7 +244,13 @@ def _why(prediction: Prediction, situation: Situation) -> str:
         case Bar.SPEED:
             return "the target does not play fast enough to catch up by the deadline, at any bandwidth"
         case Bar.UNKNOWN:
-            known = {Means.REPLAY: "how fast the target replays", Means.PARK: "the disk's rate"}
+            rewritten = "how fast it is rewritten"
+            known = {
+                Means.PRECOPY: rewritten,
+                Means.ROLLS: rewritten,
+                Means.REPLAY: "how fast the target replays",
+                Means.PARK: "the disk's rate",
+            }
             return f"{known.get(prediction.means, 'what it needs')} is not known"
     assert_never(prediction.reason)
 

@@ -57,8 +57,8 @@ class Way:
 
     bandwidth: str | None = None
     """Of the wire, like 5.0GB/s or 10Gbit."""
-    overhead: str = "0ms"
-    """Of a move, whatever its bytes, like 57ms."""
+    overhead: str | None = None
+    """Of a move, whatever its bytes, like 57ms; without it that of the session's own moves, or none."""
     codec: str = NO_CODEC
     """none, or the worst ratio of a lossless codec, like 1.3."""
     compress: str = "1TB/s"
@@ -102,7 +102,8 @@ class Answer:
     choice: str | None
     why: str
     state_bytes: float
-    dirty_bytes_per_s: float
+    dirty_bytes_per_s: float | None
+    """None: unknown."""
     pause_bound_s: float
     completion_deadline_s: float
     bandwidth_bytes_per_s: float
@@ -146,9 +147,17 @@ def decide(
     situation = _situation(what, way, found)
     plan = plan_ways(situation)
     assumed = {} if what.moved_share is not None else {"moved share": f"{ROLLING_SHARE}, assumed: a rolling cache's"}
-    if what.dirty is None and found.dirty_bytes_per_s is None:
-        assumed["dirty"] = "0 B/s, assumed: nobody measured how fast it is rewritten"
-    given = {"contract": _bounds(what), "state": what.state, "dirty": what.dirty, "bandwidth": way.bandwidth}
+    if not situation.dirty_known:
+        assumed["dirty"] = "unknown: no move of this session sent more than its state; give --dirty"
+    elif what.dirty is None and what.session is None:
+        assumed["dirty"] = "0 B/s: nobody said how fast it is rewritten"
+    given = {
+        "contract": _bounds(what),
+        "state": what.state,
+        "dirty": what.dirty,
+        "bandwidth": way.bandwidth,
+        "overhead": way.overhead,
+    }
     told = {fact: where for fact, where in found.told.items() if given.get(fact) is None}
     answer = _answer(plan, situation, told | assumed)
     if grid is not None:
@@ -182,7 +191,7 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
         Demand(float(state), dirty, contract.pause_bound_s, contract.completion_deadline_s),
         Fabric(
             wire,
-            0.0 if way.overhead == "0" else parse_seconds(way.overhead),
+            (found.overhead_s or 0.0) if way.overhead is None else _seconds(way.overhead),
             codec=_codec(way),
             lane_bytes_per_s=None if way.lane is None else parse_rate(way.lane),
         ),
@@ -191,11 +200,16 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
         None if way.disk is None else parse_rate(way.disk),
         math.inf if memory is None else float(memory),
         way.concurrent - 1,
+        dirty_known=what.session is None or what.dirty is not None or found.dirty_bytes_per_s is not None,
     )
 
 
 def _bounds(what: What) -> str | None:
     return what.horizon or what.pause_bound or what.completion
+
+
+def _seconds(text: str) -> float:
+    return 0.0 if text == "0" else parse_seconds(text)
 
 
 def _rate(text: str) -> float:
@@ -224,7 +238,7 @@ def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer
         choice=choice,
         why="no way keeps the contract" if choice is None else judged[choice].explain,
         state_bytes=demand.state_bytes,
-        dirty_bytes_per_s=demand.dirty_bytes_per_s,
+        dirty_bytes_per_s=demand.dirty_bytes_per_s if situation.dirty_known else None,
         pause_bound_s=demand.pause_bound_s,
         completion_deadline_s=demand.deadline_s,
         bandwidth_bytes_per_s=fabric.wire_bytes_per_s,
@@ -255,11 +269,16 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _rewritten(answer: Answer) -> str:
+    dirty = answer.dirty_bytes_per_s
+    return "rewritten at a rate that nobody knows" if dirty is None else f"rewritten at {size_text(dirty)}/s"
+
+
 def _text(answer: Answer, explained: bool) -> str:
     contract = Contract(pause_bound_s=answer.pause_bound_s, completion_deadline_s=answer.completion_deadline_s)
     lines = [
         answer.why,
-        f"state {size_text(answer.state_bytes)}, rewritten at {size_text(answer.dirty_bytes_per_s)}/s",
+        f"state {size_text(answer.state_bytes)}, {_rewritten(answer)}",
         f"wire {size_text(answer.bandwidth_bytes_per_s)}/s; {contract_text(contract)}",
         f"equal freezes one after another within the deadline: {answer.lift.count}",
     ]

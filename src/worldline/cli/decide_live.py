@@ -25,9 +25,10 @@ class Live:
     state_bytes: int | None = None
     bytes_per_s: float | None = None
     dirty_bytes_per_s: float | None = None
+    overhead_s: float | None = None
     memory_free_bytes: int | None = None
     told: dict[str, str] = field(default_factory=dict)
-    """Where each came from: `contract`, `state`, `bandwidth`, `dirty`."""
+    """Where each came from: `contract`, `state`, `bandwidth`, `dirty`, `overhead`."""
     anchors: tuple[Anchor, ...] = ()
 
     @classmethod
@@ -51,12 +52,18 @@ def live(shared: Shared, session: str, target: str | None) -> Live:
     anchors = tuple(_anchor(receipt) for receipt in receipts if _used_a_link(receipt))
     if anchors:
         told["bandwidth"] = f"the least of the last {len(anchors)} moves of this session over a link"
+    dirty = max((anchor.dirty_bytes_per_s for anchor in anchors), default=0.0) or None
+    if dirty is not None:
         told["dirty"] = "the most of the same moves: what was sent beyond the state"
+    pauses = [receipt.pause_s for receipt in receipts if _used_a_link(receipt) and receipt.mode is Mode.PRECOPY]
+    if pauses:
+        told["overhead"] = "the longest pause of the same pre-copies, with what they had left to send in it"
     return Live(
         contract=row.contract,
         state_bytes=state_bytes,
         bytes_per_s=min((anchor.bytes_per_s for anchor in anchors), default=None),
-        dirty_bytes_per_s=max((anchor.dirty_bytes_per_s for anchor in anchors), default=None),
+        dirty_bytes_per_s=dirty,
+        overhead_s=max(pauses, default=None),
         memory_free_bytes=None if target is None else _free_bytes(hosts, target, row),
         told=told,
         anchors=anchors,

@@ -97,6 +97,7 @@ def _axes_of(situation: Situation, anchors: Sequence[Anchor]) -> tuple[list[floa
 
 def _plan_at(situation: Situation, wire: float, dirty: float) -> Plan:
     demand = replace(situation.demand, dirty_bytes_per_s=dirty)
+    situation = replace(situation, dirty_known=True)  # the axis says it
     return plan(replace(situation, demand=demand, fabric=replace(situation.fabric, wire_bytes_per_s=wire)))
 
 

@@ -65,6 +65,9 @@ def test_equal_pauses_are_decided_by_the_bytes():
 def test_what_is_not_known_is_never_promised():
     found = plan(situation(50.0))
     assert [found.of(means).reason for means in (Means.REPLAY, Means.PARK)] == [Bar.UNKNOWN, Bar.UNKNOWN]
+    guessed = plan(situation(50.0, dirty_known=False))
+    assert [guessed.of(means).reason for means in (Means.PRECOPY, Means.ROLLS)] == [Bar.UNKNOWN, Bar.UNKNOWN]
+    assert guessed.of(Means.FREEZE) == found.of(Means.FREEZE)
     known = plan(situation(50.0, replay_speed=4.0, disk_bytes_per_s=20 * GB))
     assert known.of(Means.REPLAY).admissible
     assert known.of(Means.PARK).pause_s == pytest.approx(2 * 1.67 / 20)
