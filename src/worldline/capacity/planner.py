@@ -204,7 +204,7 @@ def _by_park(situation: Situation) -> Prediction:
     """The image is written while the session is frozen, and read when the player is back: both are waited for."""
     demand, disk = situation.demand, situation.disk_bytes_per_s
     if disk is None:
-        return Prediction(Means.PARK, False, Bar.UNKNOWN, 0.0, math.inf, math.inf, demand.state_bytes, 0.0)
+        return Prediction(Means.PARK, False, Bar.UNKNOWN, math.inf, math.inf, math.inf, demand.state_bytes, 0.0)
     once_s = at_least_zero(demand.state_bytes / disk, "the image's time") + situation.fabric.overhead_s
     pause_s = 2 * once_s
     reason = Reason.PAUSE if pause_s > demand.pause_bound_s * (1 + 1e-9) else None
