@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -262,8 +263,21 @@ def _operate(shared: Shared | None, wait: bool, kind: Kind, host: str | None, wi
         with patience(f"planning the {kind} (a host that never had a world builds its engine first)"):
             begun = client.operate(kind, host, **wishes)
         done = _watch(client, begun.id, shared.json) if wait and begun.outcome is None else begun
-    show(done, operation_text(done), shared.json)
-    return REFUSED if done.outcome == "partial" else 0
+    show(_answer(done), operation_text(done), shared.json)
+    return exit_code(done)
+
+
+def exit_code(operation: Operation) -> int:
+    """Of what was done; of a dry run, the one with which its plan, done as it is, would end."""
+    would_leave = operation.outcome == "planned" and operation.request.host is not None and operation.left != []
+    return REFUSED if operation.outcome == "partial" or would_leave else 0
+
+
+def _answer(operation: Operation) -> object:
+    """As JSON. A dry run is kept by nobody, so it has no id to ask for."""
+    if operation.outcome != "planned":
+        return operation
+    return {name: value for name, value in msgspec.to_builtins(operation).items() if name != "id"}
 
 
 def _watch(client: Client, operation: str, as_json: bool) -> Operation:
@@ -309,8 +323,10 @@ def operation_text(operation: Operation) -> str:
     """An operation for people: what was or would be done, what was left and why."""
     request = operation.request
     where = f" of host {request.host}" if request.host is not None else ""
-    state = "a dry run: nothing was changed" if operation.outcome == "planned" else operation.outcome or "running"
-    lines = [f"operation {operation.id}: {request.kind}{where}, {state}"]
+    if operation.outcome == "planned":
+        lines = [f"{request.kind}{where}, a dry run: nothing was changed"]
+    else:
+        lines = [f"operation {operation.id}: {request.kind}{where}, {operation.outcome or 'running'}"]
     if operation.steps:
         lines.append(table(("session", "deed", "from", "to", "memory", "state", ""), map(_step_row, operation.steps)))
     elif operation.outcome is None and operation.passes == 0:
@@ -318,12 +334,23 @@ def operation_text(operation: Operation) -> str:
     else:
         lines.append(NOTHING_TO_DO[request.kind])
     lines += [f"left: {left.session or 'host ' + left.host}: {left.why}" for left in operation.left]
-    if operation.emptied:
-        verb = "would empty" if operation.outcome == "planned" else "emptied"
-        lines.append(f"{verb}: {', '.join(operation.emptied)}")
+    lines += _emptied_lines(operation)
     if operation.eta_s is not None:
         lines.append(f"{format_seconds(operation.eta_s)} left at the rate so far")
     return "\n".join(lines)
+
+
+def _emptied_lines(operation: Operation) -> list[str]:
+    """A dry run empties no host that is empty; a consolidation gives such a host back all the same."""
+    if operation.outcome != "planned":
+        return [f"emptied: {', '.join(operation.emptied)}"] if operation.emptied else []
+    left_by = {step.source for step in operation.steps}
+    emptied = [host for host in operation.emptied if host in left_by]
+    as_they_are = [host for host in operation.emptied if host not in left_by]
+    lines = [f"would empty: {', '.join(emptied)}"] if emptied else []
+    if as_they_are and operation.request.kind is Kind.CONSOLIDATE:
+        lines.append(f"empty already, would be given back: {', '.join(as_they_are)}")
+    return lines
 
 
 def _step_row(step: OperationStep) -> tuple[str, ...]:

@@ -1,0 +1,87 @@
+"""Operations as the command line tells them. What they do is in tests/scenarios/test_operations.py."""
+
+import json
+
+import msgspec
+import pytest
+
+from worldline.cli import operate
+from worldline.cli.output import Shared
+from worldline.control.placement import Deed, Kind
+from worldline.runtime.fleet_messages import Operation, OperationLeft, OperationRequest, OperationStep
+
+STEP = OperationStep("s-1", Deed.MOVE, "a", "c", 1 << 20)
+LEFT = OperationLeft("s-2", "a", "no other host is open")
+
+
+def operation(kind, outcome, host=None, steps=(), left=(), emptied=()):
+    return Operation(
+        id="o-1",
+        request=OperationRequest(kind, host),
+        steps=list(steps),
+        left=list(left),
+        emptied=list(emptied),
+        passes=1,
+        outcome=outcome,
+        started_at_s=0.0,
+        ended_at_s=0.0,
+        arena_bytes_total=0,
+        arena_bytes_done=0,
+        eta_s=None,
+    )
+
+
+class Fleet:
+    """A gateway's client that answers every operation with the same one."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def operate(self, kind, host=None, **wishes):
+        return self.answer
+
+
+def printed(answer, as_json, capsys):
+    class Answering(Shared):
+        def client(self):
+            return Fleet(answer)
+
+    code = operate.drain("a", dry_run=True, shared=Answering(json=as_json))
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_dry_run_has_no_id_as_nobody_keeps_it(as_json, capsys):
+    code, out = printed(operation(Kind.DRAIN, "planned", "a", [STEP], emptied=["a"]), as_json, capsys)
+    assert code == 0
+    assert "s-1" in out
+    assert "o-1" not in out
+    assert not as_json or "id" not in json.loads(out)
+
+
+def test_a_dry_run_that_would_leave_a_session_ends_as_the_real_run_would(capsys):
+    code, out = printed(operation(Kind.DRAIN, "planned", "a", [STEP], [LEFT]), False, capsys)
+    assert code == operate.exit_code(operation(Kind.DRAIN, "partial", "a", [STEP], [LEFT])) == 5
+    assert "left: s-2: no other host is open" in out
+
+
+def test_a_consolidation_ends_well_where_a_host_stays_as_it_is_and_so_does_its_dry_run():
+    for outcome in ("planned", "done"):
+        assert operate.exit_code(operation(Kind.CONSOLIDATE, outcome, left=[LEFT])) == 0
+
+
+def test_a_dry_run_would_empty_only_hosts_that_have_sessions():
+    planned = operation(Kind.CONSOLIDATE, "planned", steps=[STEP], emptied=["a", "b"])
+    assert operate.operation_text(planned).splitlines()[-2:] == [
+        "would empty: a",
+        "empty already, would be given back: b",
+    ]
+    done = msgspec.structs.replace(planned, outcome="done")
+    assert operate.operation_text(done).splitlines()[-1] == "emptied: a, b"
+    assert "empt" not in operate.operation_text(operation(Kind.DRAIN, "planned", "a", emptied=["a"]))
