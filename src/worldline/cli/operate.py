@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from worldline.cli.output import Shared, patience, progress, show, table
-from worldline.cli.values import hosts_text
+from worldline.cli.values import check_bounds, hosts_text
 from worldline.control.placement import Deed, Kind
 from worldline.runtime.fleet_messages import Operation, OperationStep
+from worldline.service.bodies import SLOTS_MAX
 from worldline.service.client import Client
 from worldline.units import format_bytes, format_seconds, parse_seconds
 from worldline.worlds.options import options_of
@@ -244,6 +245,7 @@ def prewarm(
     option: str
         One of the world's, as name=value; may be given several times.
     """
+    check_bounds("--slots", slots, 0, SLOTS_MAX)
     shared = shared or Shared()
     with shared.client() as client, patience(f"warming {world} on host {host}"):
         done = client.prewarm(host, world, slots=slots, options=options_of(option))

@@ -32,6 +32,13 @@ def mode_of(text: str) -> Mode:
     return Mode(text)
 
 
+def check_bounds(option: str, value: int, at_least: int, at_most: int | None = None) -> None:
+    """Raises `BadValue`, which names the option as it is typed."""
+    if value < at_least or (at_most is not None and value > at_most):
+        bounds = f"{at_least} to {at_most}" if at_most is not None else f"{at_least} or more"
+        raise BadValue(f"{option} is {bounds}, not {value}")
+
+
 def action_of(text: str) -> str | int:
     """An action's name, or its number."""
     try:

@@ -17,6 +17,8 @@ from worldline.schema.receipt import Mode
 BODY_BYTES_MAX = 1024 * 1024
 ACTIONS_MAX = 64
 """Of one step request."""
+SLOTS_MAX = 64
+"""Prewarmed on one host for one world."""
 
 Frames: TypeAlias = Literal["none", "jpeg", "raw"]
 Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -105,7 +107,7 @@ class PrewarmBody(Body, frozen=True):
 
     world: str
     options: dict[str, Option] = {}
-    slots: Annotated[int, msgspec.Meta(ge=0, le=64)] = 1
+    slots: Annotated[int, msgspec.Meta(ge=0, le=SLOTS_MAX)] = 1
 
 
 async def read_body(request: Request, kind: type[T]) -> T:

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from worldline.cli import operate
+from worldline.cli import main, operate
 from worldline.cli.output import Shared
 from worldline.control.placement import Deed, Kind
 from worldline.runtime.fleet_messages import Operation, OperationLeft, OperationRequest, OperationStep
@@ -85,3 +85,15 @@ def test_a_dry_run_would_empty_only_hosts_that_have_sessions():
     done = msgspec.structs.replace(planned, outcome="done")
     assert operate.operation_text(done).splitlines()[-1] == "emptied: a, b"
     assert "empt" not in operate.operation_text(operation(Kind.DRAIN, "planned", "a", emptied=["a"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("prewarm c reference --slots -1", "--slots is 0 to 64, not -1"),
+        ("prewarm c reference --slots 65", "--slots is 0 to 64, not 65"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_by_its_option_before_anything_is_asked(words, sentence, capsys):
+    assert main([*words.split(), "--url", "http://127.0.0.1:9"]) == 2
+    assert sentence in capsys.readouterr().err
