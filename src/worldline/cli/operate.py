@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from worldline.cli.output import Shared, patience, progress, show, table
 from worldline.cli.values import check_bounds, hosts_text
 from worldline.control.placement import Deed, Kind
-from worldline.runtime.fleet_messages import Operation, OperationStep
-from worldline.service.bodies import SLOTS_MAX
+from worldline.runtime.fleet_messages import AT_ONCE_MAX, Operation, OperationStep
+from worldline.service.bodies import SLOTS_MAX, WARM_SLOTS_MAX
 from worldline.service.client import Client
 from worldline.units import format_bytes, format_seconds, parse_seconds
 from worldline.worlds.options import options_of
@@ -62,6 +62,7 @@ def drain(
     wait: bool
         Shows the progress until the end; with --no-wait the id is printed, and the drain goes on.
     """
+    check_bounds("--at-once", at_once, 1, AT_ONCE_MAX)
     wishes = {"dry_run": dry_run, "park": park, "transport": transport, "at_once": at_once}
     return _operate(shared, wait, Kind.DRAIN, host, wishes)
 
@@ -90,6 +91,7 @@ def evacuate(
     wait: bool
         Shows the progress until the end.
     """
+    check_bounds("--at-once", at_once, 1, AT_ONCE_MAX)
     wishes = {"dry_run": dry_run, "transport": transport, "at_once": at_once}
     return _operate(shared, wait, Kind.EVACUATE, host, wishes)
 
@@ -151,6 +153,9 @@ def consolidate(
     wait: bool
         Shows the progress until the end.
     """
+    check_bounds("--hosts-min", hosts_min, 1)
+    if warm_slots is not None:
+        check_bounds("--warm-slots", warm_slots, 0, WARM_SLOTS_MAX)
     wishes = {
         "idle_s": parse_seconds(idle),
         "hosts_min": hosts_min,

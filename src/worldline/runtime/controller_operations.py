@@ -32,6 +32,7 @@ from worldline.runtime.controller_hosts import Hosts
 from worldline.runtime.controller_moves import Moves
 from worldline.runtime.controller_survey import Survey, Surveyor
 from worldline.runtime.fleet_messages import (
+    AT_ONCE_MAX,
     Operation,
     OperationChanged,
     OperationLeft,
@@ -175,8 +176,8 @@ class Operations:
                 f"an operation moves over {' or '.join(FLEET)}, not {request.transport[:80]!r}",
                 transport=request.transport[:80],
             )
-        if not 1 <= request.at_once <= 16:
-            raise BadValue(f"at_once is 1 to 16, and is {request.at_once}")
+        if not 1 <= request.at_once <= AT_ONCE_MAX:
+            raise BadValue(f"at_once is 1 to {AT_ONCE_MAX}, and is {request.at_once}")
         if request.hosts_min < 1:
             raise BadValue(f"hosts_min is at least 1, and is {request.hosts_min}")
         if not request.idle_s >= 0:

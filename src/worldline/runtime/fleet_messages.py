@@ -20,6 +20,10 @@ StepState: TypeAlias = Literal["waiting", "running", "done", "refused", "skipped
 Outcome: TypeAlias = Literal["planned", "done", "partial", "cancelled"]
 
 
+AT_ONCE_MAX = 16
+"""Moves of one operation under way at a time."""
+
+
 class OperationRequest(Message, frozen=True):
     """-> `Operation`, at once: it runs on by itself. A dry run's has the plan and has ended."""
 

@@ -19,6 +19,8 @@ ACTIONS_MAX = 64
 """Of one step request."""
 SLOTS_MAX = 64
 """Prewarmed on one host for one world."""
+WARM_SLOTS_MAX = 1_000_000
+"""For which a consolidation keeps room."""
 
 Frames: TypeAlias = Literal["none", "jpeg", "raw"]
 Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -97,7 +99,7 @@ class OperationBody(Body, frozen=True):
     park: bool = False
     idle_s: float = 60.0
     hosts_min: int = 1
-    warm_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    warm_slots: Annotated[int, msgspec.Meta(ge=0, le=WARM_SLOTS_MAX)] | None = None
     at_once: int = 1
     every_s: float | None = None
 

@@ -92,6 +92,10 @@ def test_a_dry_run_would_empty_only_hosts_that_have_sessions():
     [
         ("prewarm c reference --slots -1", "--slots is 0 to 64, not -1"),
         ("prewarm c reference --slots 65", "--slots is 0 to 64, not 65"),
+        ("drain a --at-once 0", "--at-once is 1 to 16, not 0"),
+        ("evacuate a --at-once 17", "--at-once is 1 to 16, not 17"),
+        ("consolidate --hosts-min 0", "--hosts-min is 1 or more, not 0"),
+        ("consolidate --warm-slots -1", "--warm-slots is 0 to 1000000, not -1"),
     ],
 )
 def test_a_number_out_of_bounds_is_told_by_its_option_before_anything_is_asked(words, sentence, capsys):
