@@ -187,6 +187,8 @@ def operations(operation: str | None = None, *, shared: Shared | None = None) ->
 def cancel(operation: str, *, shared: Shared | None = None) -> int:
     """Ends an operation: the session under way ends as it would have, and no further one is begun.
 
+    Of one that is over already it says so, and changes nothing.
+
     Parameters
     ----------
     operation: str
@@ -194,7 +196,9 @@ def cancel(operation: str, *, shared: Shared | None = None) -> int:
     """
     shared = shared or Shared()
     with shared.client() as client:
-        client.cancel(operation)
+        asked = client.cancel(operation)
+        if asked.outcome is not None:
+            progress(f"{operation} was over already: nothing was left to cancel")
         ended = _watch(client, operation, shared.json)
     return show(ended, operation_text(ended), shared.json)
 

@@ -1,6 +1,7 @@
 """Operations as the command line tells them. What they do is in tests/scenarios/test_operations.py."""
 
 import json
+from dataclasses import dataclass
 
 import msgspec
 import pytest
@@ -43,16 +44,27 @@ class Fleet:
     def __exit__(self, *_):
         pass
 
+    def cancel(self, operation):
+        return self.answer
+
+    operation = cancel
+
     def operate(self, kind, host=None, **wishes):
         return self.answer
 
 
-def printed(answer, as_json, capsys):
-    class Answering(Shared):
-        def client(self):
-            return Fleet(answer)
+@dataclass(frozen=True)
+class Answering(Shared):
+    """Talks to a fleet that gives one answer."""
 
-    code = operate.drain("a", dry_run=True, shared=Answering(json=as_json))
+    answer: Operation | None = None
+
+    def client(self):
+        return Fleet(self.answer)
+
+
+def printed(answer, as_json, capsys):
+    code = operate.drain("a", dry_run=True, shared=Answering(json=as_json, answer=answer))
     return code, capsys.readouterr().out
 
 
@@ -101,3 +113,10 @@ def test_a_dry_run_would_empty_only_hosts_that_have_sessions():
 def test_a_number_out_of_bounds_is_told_by_its_option_before_anything_is_asked(words, sentence, capsys):
     assert main([*words.split(), "--url", "http://127.0.0.1:9"]) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_who_cancels_what_is_over_is_told_that_it_was_over(as_json, capsys):
+    done = operation(Kind.DRAIN, "done", "a", emptied=["a"])
+    assert operate.cancel("o-1", shared=Answering(json=as_json, answer=done)) == 0
+    assert "o-1 was over already" in capsys.readouterr().err
