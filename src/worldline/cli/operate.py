@@ -78,6 +78,8 @@ def evacuate(
 ) -> int:
     """Empties a host that has to go soon: budgets don't count, and what can't be moved is parked.
 
+    The host stays cordoned, as after a drain.
+
     Parameters
     ----------
     host: str
