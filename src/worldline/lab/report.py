@@ -136,6 +136,8 @@ class Report:
     name: str
     title: str
     sections: tuple[Section, ...]
+    shown: bool = True
+    """Whether what it is to show was shown; where it was not, both pages begin with that."""
 
 
 @dataclass(frozen=True, slots=True)

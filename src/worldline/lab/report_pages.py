@@ -70,7 +70,12 @@ def number(data: Data, key: str, form: str = ".4g") -> Number:
 
 def markdown_page(report: Report, data: Data) -> str:
     """The report as Markdown. Raises `Internal` for a key that leads nowhere."""
-    blocks = [f"# {report.title}", _INTRODUCTION.format(data=f"[{DATA}]({DATA})"), _markdown_runs(data)]
+    blocks = [
+        f"# {report.title}",
+        *(() if report.shown else (f"**{_NOT_SHOWN}**",)),
+        _INTRODUCTION.format(data=f"[{DATA}]({DATA})"),
+        _markdown_runs(data),
+    ]
     for section in report.sections:
         blocks.append(f"## {section.title}")
         blocks += [_markdown_part(part, data) for part in section.parts]
@@ -80,6 +85,8 @@ def markdown_page(report: Report, data: Data) -> str:
 def html_page(report: Report, data: Data) -> str:
     """The report as one HTML page beside its figures. Raises `Internal` for a key that leads nowhere."""
     body = [f"<h1>{escape(report.title)}</h1>"]
+    if not report.shown:
+        body.append(f"<p><strong>{_NOT_SHOWN}</strong></p>")
     said = re.sub(r"\*(\w+)\*", r"<em>\1</em>", _INTRODUCTION).replace("`", "")
     body.append(f"<p>{said.format(data=f'<a href={DATA!r}>{DATA}</a>')}</p>")
     body.append(_html_runs(data))
@@ -90,6 +97,7 @@ def html_page(report: Report, data: Data) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
 
 
+_NOT_SHOWN = "Not shown: what this is to show does not hold in this run."
 _INTRODUCTION = (
     "Every number is followed, or labelled, by its key: the name of its run, and where it stands under `results` in "
     "{data}. *Demonstrated* was measured on real bytes; *projected* is a formula's answer or, where it says so, a "

@@ -198,3 +198,14 @@ def test_a_folder_that_can_not_be_written_is_refused_before_anything_is_run(tmp_
     for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
         with pytest.raises(BadValue, match="can't be written"):
             conduct("trial", failing(AssertionError()), {}, place)
+
+
+def test_a_report_of_a_run_that_did_not_show_what_it_is_to_show_begins_with_that(tmp_path, written):
+    conduct(
+        "trial", Experiment(lambda trial: RESULTS, lambda results: REPORT, str, lambda results: False), {}, tmp_path
+    )
+    for page in ("report.md", "report.html"):
+        before, not_shown, _ = (tmp_path / page).read_text().partition("Not shown: ")
+        assert not_shown
+        assert "Every number" not in before
+        assert "Not shown" not in (written / page).read_text()

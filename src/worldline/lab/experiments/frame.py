@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
@@ -86,5 +86,6 @@ def conduct(
         if record.void is not None:
             raise RunVoid(f"run {name} is void: {record.void}", run=name)
         if out is not None:
-            write_report(out, experiment.report(results), {name: Run(path, results)})
+            report = replace(experiment.report(results), shown=experiment.good(results))
+            write_report(out, report, {name: Run(path, results)})
     return results
