@@ -20,6 +20,8 @@ SIZE_INCHES = (7.2, 4.2)
 DOTS_PER_INCH = 150
 COLORS = ("#0b6fb8", "#c8501e", "#2c8c4b", "#7b4fa3", "#8a6d1d", "#555555")
 MARKS = ("o", "s", "^", "D", "v", "P")
+PLAIN_DIGITS = 6
+"""On a plot's logarithmic axis: 1, 10, 100 000 are labelled so, and what is longer as a power of ten."""
 
 
 def new_figure(width: float = SIZE_INCHES[0], height: float = SIZE_INCHES[1]) -> Figure:
@@ -50,10 +52,14 @@ def draw_figures(folder: Path, parts: Sequence[Plot | Drawing], data: Data) -> N
     """Draws each into `folder`. Raises `MissingExtra`, and `Internal` for a key that leads nowhere."""
     if not parts:
         return
-    figures = [(part.name, _draw(part, data)) for part in parts]
+    figures = [(part, _draw(part, data)) for part in parts]
+    from matplotlib import rc_context
+
     folder.mkdir(exist_ok=True)
-    for name, figure in figures:
-        save_figure(figure, folder / name)
+    for part, figure in figures:
+        digits = PLAIN_DIGITS if isinstance(part, Plot) else 0
+        with rc_context({"axes.formatter.min_exponent": digits}):  # what labels an axis reads it as the figure is saved
+            save_figure(figure, folder / part.name)
 
 
 def _draw(part: Plot | Drawing, data: Data) -> Figure:

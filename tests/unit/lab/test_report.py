@@ -26,6 +26,7 @@ from worldline.lab.report import (
     Table,
     Words,
 )
+from worldline.lab.report_figures import draw_figures
 from worldline.lab.report_folder import write_report
 from worldline.lab.telemetry import Telemetry
 
@@ -209,3 +210,15 @@ def test_a_report_of_a_run_that_did_not_show_what_it_is_to_show_begins_with_that
         assert not_shown
         assert "Every number" not in before
         assert "Not shown" not in (written / page).read_text()
+
+
+@pytest.mark.parametrize(("least", "most", "labels"), [(0.1, 1000.0, ("0.1", "10", "1000")), (2.0, 6.0, ("2", "6"))])
+def test_the_labels_of_a_logarithmic_axis_are_plain_numbers(tmp_path, least, most, labels):
+    series = (Series("it", "trial/points/*/load", "trial/points/*/late", Standing.MEASURED),)
+    plot = Plot("log", "", "think time, s", "sessions", series, log_x=True, log_y=True)
+    points = [{"load": least, "late": least}, {"load": most, "late": most}]
+    draw_figures(tmp_path, [plot], Data({}, {"trial": {"points": points}}))
+    drawn = (tmp_path / "log.svg").read_text()
+    assert "10^{" not in drawn
+    for label in labels:
+        assert f"{{{label}}}" in drawn
