@@ -71,6 +71,7 @@ def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.timeout(600)  # as many moves as all other scenarios together
 async def test_a_thousand_sessions_on_four_slots_leave_descriptors_threads_and_memory_as_they_were(tmp_path):
     memory_bytes = SLOTS * TinyWorld({}).state_bytes_max
     async with hall(tmp_path, "a", "b", memory_bytes=memory_bytes) as stage:
