@@ -41,8 +41,8 @@ AHEAD: Final = 3
 CODED_BYTES_MIN: Final = 16 * 1024
 WARM_BYTES: Final = 4 * MIB
 """The first bytes go into buffers and tell nothing of the link."""
-WARM_AGAIN_BYTES: Final = 16 * MIB
-"""Before it is measured anew: the buffers of a link that was fast are wide. The system doubles `channel.WIDE_BYTES`."""
+WARM_WIDE_BYTES: Final = 16 * MIB
+"""Where the link was fast before: its buffers are wide. The system doubles `channel.WIDE_BYTES`."""
 PROBE_BYTES: Final = 2 * MIB
 PROBE_AGAIN_BYTES: Final = 512 * MIB
 """After so much the link is measured anew: it may have become faster, or slower."""
@@ -180,7 +180,8 @@ class Coder:
         self._unprobed_bytes += nbytes
         if self._unprobed_bytes >= PROBE_AGAIN_BYTES:
             self._unprobed_bytes, self._probed_bytes, self._probed_s = 0, 0, 0.0
-            self._warm_bytes = WARM_AGAIN_BYTES
+            wide = self.link_bytes_per_s is not None and self.link_bytes_per_s >= LINK_BYTES_PER_S_MAX
+            self._warm_bytes = WARM_WIDE_BYTES if wide else WARM_BYTES
             self.link_bytes_per_s = None
 
     # ---- the link

@@ -19,7 +19,7 @@ from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.testing.transports import WAIT_S, a_record, content, linked
 from worldline.transport.channel import LENT_BYTES_MAX, LENT_BYTES_MIN, LENT_STEP_BYTES, POLL_S, Channel, lent_at_once
-from worldline.transport.coding import PROBE_BYTES, WARM_AGAIN_BYTES
+from worldline.transport.coding import PROBE_BYTES, WARM_WIDE_BYTES
 from worldline.transport.deadline import Deadline
 from worldline.transport.spread_source import ChunkSource, Spreading
 from worldline.transport.tcp import SOCKET_BUFFER_BYTES, TcpTransport
@@ -207,7 +207,7 @@ def test_what_a_wide_buffer_takes_is_less_than_what_a_link_is_warmed_with_before
         channel.end()
         channel.close()
         assert there.fileno() >= 0
-    assert taken < WARM_AGAIN_BYTES + PROBE_BYTES // 2
+    assert taken < WARM_WIDE_BYTES + PROBE_BYTES // 2
 
 
 @pytest.mark.parametrize("near", [False, True])
