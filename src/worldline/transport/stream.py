@@ -178,7 +178,7 @@ class StreamLink:
         try:
             self._channel.send(self._stamped(records), deadline)
             self._carrier.finish()
-        except Exception as error:
+        except Exception as error:  # whatever it was, half a record may be out
             self._unusable = error if isinstance(error, WorldlineError) else LinkCut(f"a send failed: {error!r}")
             self._shut(socket.SHUT_WR)  # what came before may still be read, on both sides
             raise
