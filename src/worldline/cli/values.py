@@ -61,7 +61,7 @@ def session_text(session: Session) -> str:
     rows = [
         ("session", session.id),
         ("world", f"{session.world}, seed {session.seed}"),
-        ("status", session.status + (f": {session.why}" if session.why else "")),
+        ("status", _status(session) + (f": {session.why}" if session.why else "")),
         ("host", session.host or "none"),
         ("epoch", str(session.epoch)),
         ("contract", contract_text(session.contract)),
@@ -74,11 +74,16 @@ def session_text(session: Session) -> str:
     return "\n".join(f"{name:<9} {value}" for name, value in rows)
 
 
+def _status(session: Session) -> str:
+    """With it, whether its player only has to act for it to come back."""
+    return "parked, asleep" if session.asleep and session.status == "parked" else session.status
+
+
 def sessions_text(sessions: list[Session]) -> str:
     """A line a session."""
     if not sessions:
         return "no sessions; open one with `worldline open reference`"
-    rows = [(s.id, s.world, s.status, s.host or "-", str(s.epoch), contract_text(s.contract)) for s in sessions]
+    rows = [(s.id, s.world, _status(s), s.host or "-", str(s.epoch), contract_text(s.contract)) for s in sessions]
     return table(("session", "world", "status", "host", "epoch", "contract"), rows)
 
 
@@ -90,7 +95,7 @@ def hosts_text(hosts: list[Host]) -> str:
         memory = f"{format_bytes(facts.memory_used_bytes)} of {format_bytes(facts.memory_bytes)}" if facts else "-"
         sessions = str(len(facts.sessions)) if facts else "-"
         plan = (host.plan_digest or "-")[:12]
-        state = "gone" if not host.alive else "alive"
+        state = "alive" if host.alive else "not seen yet" if facts is None else "gone"
         if host.cordon is not None:
             state += ", given back" if host.cordon.released else ", cordoned"
         rows.append((host.id, state, sessions, memory, plan))

@@ -8,38 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeVar
 from weakref import ref
 
 from worldline.schema.layout import Layout
 
 _V = TypeVar("_V")
-_Known: TypeAlias = tuple[tuple[ref[Layout], _V], ...]
-
-LAYOUTS_MAX: Final = 8
-"""Layouts of which each function remembers what it made, the latest ones."""
 
 
 def remembered(make: Callable[[Layout], _V]) -> Callable[[Layout], _V]:
     """`make`, not called twice for the same object; what it raises is not remembered. Any thread may call it.
 
-    No layout is kept for that, and nothing of one that is gone: a peer's may be a hundred megabytes of objects.
+    No layout is kept for that, and nothing of one that is gone, as long as what is made does not refer to its layout: a
+    peer's may be a hundred megabytes of objects.
     """
-    known: _Known[_V] = ()
-
-    def forget(gone: ref[Layout]) -> None:
-        nonlocal known
-        known = tuple(item for item in known if item[0] is not gone)
+    known: dict[int, tuple[ref[Layout], _V]] = {}
+    """By where the layout lies: to compare what is in two of them takes as long as what is saved."""
 
     @wraps(make)
     def found(layout: Layout) -> _V:
-        nonlocal known
-        for before, made in known:
-            if before() is layout:  # to compare what is in them takes as long as what is saved
-                return made
+        at = id(layout)
+        before = known.get(at)
+        if before is not None and before[0]() is layout:
+            return before[1]
         made = make(layout)
-        # Put in place as a whole: what another thread adds meanwhile may be lost, and is then made once more.
-        known = (*known, (ref(layout, forget), made))[-LAYOUTS_MAX:]
+        known[at] = (ref(layout, lambda _: known.pop(at, None)), made)
         return made
 
     return found

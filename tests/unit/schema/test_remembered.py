@@ -7,7 +7,7 @@ import pytest
 
 from worldline.schema.inventory import Free, Kind
 from worldline.schema.layout import Layout, Segment
-from worldline.schema.remembered import LAYOUTS_MAX, remembered
+from worldline.schema.remembered import remembered
 
 LAYOUT = Layout((Segment("meta", 40, Kind.AUX, Free()),), (), 65_536)
 
@@ -29,14 +29,18 @@ def test_the_same_object_is_asked_about_once_and_an_equal_one_again():
     assert len(asked) == 2
 
 
-def test_only_the_last_few_are_remembered():
+def test_a_host_of_many_sessions_finds_each_one_s_again():
     count, asked = a_counting()
-    others = [replace(LAYOUT) for _ in range(LAYOUTS_MAX)]
-    count(LAYOUT)
-    for other in others:
-        count(other)
-    count(LAYOUT)
-    assert len(asked) == LAYOUTS_MAX + 2
+    layouts = [replace(LAYOUT) for _ in range(100)]
+    for _ in range(2):
+        assert [count(layout) for layout in layouts] == list(range(1, 101))
+    assert len(asked) == 100
+
+
+def test_another_layout_in_the_place_of_one_that_is_gone_is_asked_about_itself():
+    count, _ = a_counting()
+    made = [count(replace(LAYOUT)) for _ in range(200)]  # each is gone before the next one, and may lie where it lay
+    assert made == list(range(1, 201))
 
 
 def test_what_was_refused_is_refused_again():
