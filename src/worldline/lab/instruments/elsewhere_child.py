@@ -38,7 +38,7 @@ def main(request: dict[str, Any]) -> None:
     """See the module."""
     torch.set_num_threads(request["threads"])
     torch.set_float32_matmul_precision(request["precision"])
-    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")
     folder = Path(request["folder"])
     world = FencedWorld(build_world(request["world"], request["options"]))
     actions, cut = request["actions"], request["cut"]
