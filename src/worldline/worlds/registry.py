@@ -10,6 +10,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
@@ -127,8 +128,12 @@ def find_factory(name: str) -> WorldFactory:
     return factory
 
 
+@cache
 def _plugged() -> Mapping[str, str]:
-    """Worlds of other packages. A name that ships here stays ours."""
+    """Worlds of other packages. A name that ships here stays ours.
+
+    Looked up once in a process: it reads a file of every package that is installed, and hosts describe themselves often.
+    """
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
 

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
@@ -72,9 +73,18 @@ def test_an_entry_point_adds_a_world_and_never_replaces_one(monkeypatch):
             EntryPoint("load", "worldline.testing.tiny:TinyWorld", registry.ENTRY_POINTS),
         ]
     )
+    monkeypatch.setattr(registry, "_plugged", cache(registry._plugged.__wrapped__))
     monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
     assert find_factory("guest") is TinyWorld
     assert find_factory("load") is not TinyWorld
+
+
+def test_the_packages_are_looked_through_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(registry, "_plugged", cache(registry._plugged.__wrapped__))
+    monkeypatch.setattr(registry, "entry_points", lambda group: asked.append(group) or EntryPoints())
+    assert registry.known_worlds() == registry.known_worlds()
+    assert len(asked) == 1
 
 
 def test_listing_worlds_imports_no_torch():
