@@ -220,7 +220,12 @@ class _Scene:
         session = client.open(
             world, seed=seed, options=options, contract=self._layout.contract_of(len(self._players))
         ).describe()
-        habit = Habit(plays_s=30.0, thinks_s=0.5, away_median_s=AWAY_MEDIAN_S / AWAY_SHORTENED)
+        habit = Habit(
+            plays_s=30.0,
+            thinks_s=0.5,
+            away_median_s=AWAY_MEDIAN_S / AWAY_SHORTENED,
+            pace_s=self._layout.pace_s(world),
+        )
         chance = Random(self._chance.random())
         player = Player(self._fleet.url, session.id, max(1, len(session.actions)), habit, chance, self._clock)
         self._players[session.id] = player
@@ -268,7 +273,7 @@ class _Scene:
         self._trial.say(f"{self._requests.counted} moves count, {len(self._giving.emptied)} hosts were emptied; night")
         self._consolidate(client, HOSTS_AT_NIGHT)
         for player in tuple(self._players.values()):
-            player.go(NIGHT)
+            player.go(replace(NIGHT, pace_s=player.habit.pace_s))
         ends_at_s = self._clock.monotonic_s() + NIGHT_S
         while self._clock.monotonic_s() < ends_at_s:
             self._trial.telemetry.check()

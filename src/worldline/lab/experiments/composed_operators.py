@@ -79,6 +79,10 @@ class Layout:
         """Of a session of the load world."""
         return {"bytes": self.state, "block_period_ms": self.period_ms}
 
+    def pace_s(self, world: str) -> float:
+        """Of a player of it, from action to action: the load world paces itself."""
+        return 0.0 if world == WORLD else self.period_ms / 1e3
+
     def unpaced(self, world: str) -> dict[str, OptionValue]:
         """The same state, each block as soon as it can be."""
         return {"bytes": self.state} if world == WORLD else {}

@@ -42,6 +42,8 @@ class Habit:
     """Mean of a phase of play."""
     thinks_s: float
     away_median_s: float
+    pace_s: float = 0.0
+    """Between two actions at least: a world that is not paced itself takes all of a processor from those that are."""
 
     def away_s(self, chance: Random) -> float:
         return self.away_median_s * chance.lognormvariate(0.0, AWAY_SIGMA)
@@ -116,7 +118,9 @@ class Player:
         ends_at_s = self.clock.monotonic_s() + self.chance.expovariate(1.0) * self.habit.plays_s
         self.playing = True
         while not (self._stop.is_set() or self._going.is_set()) and self.clock.monotonic_s() < ends_at_s:
+            next_at_s = self.clock.monotonic_s() + self.habit.pace_s
             self._act(handle, self.chance.randrange(self.actions))
+            self._stop.wait(max(0.0, next_at_s - self.clock.monotonic_s()))
             if self.chance.random() < 1 / THINKS_EVERY:
                 self._stop.wait(self.chance.expovariate(1.0) * self.habit.thinks_s)
         self.playing = False
