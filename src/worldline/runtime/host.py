@@ -125,7 +125,7 @@ def prepare_torch(cpu_capability: str | None) -> None:
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    # As use_deterministic_algorithms(True, warn_only=True), which imports torch's whole compiler: half of a host's start.
+    # As use_deterministic_algorithms(True, warn_only=True), which imports torch's compiler: half of a host's start.
     torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass, hides bugs
     torch.set_grad_enabled(False)

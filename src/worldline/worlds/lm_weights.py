@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import blake3
 import numpy as np
 import torch
+from safetensors.torch import save_model
 
 from worldline.errors import BadValue, MissingExtra
 from worldline.worlds.lm_cache import CacheSpec
@@ -142,9 +143,13 @@ def _from_file(path: Path, attention: str) -> Weights:
 
 
 def _unpack(file: Path, folder: Path) -> None:
+    """Writes what is in the file as transformers itself would write a model that never was a GGUF file's."""
     place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    for part in _read(place, file.name, "eager"):
-        part.save_pretrained(folder)
+    tokenizer, model = _read(place, file.name, "eager")
+    tokenizer.save_pretrained(folder)
+    del model.config.quantization_config
+    model.config.save_pretrained(folder)
+    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
 
 
 def _read(place: Mapping[str, str], name: str, attention: str) -> tuple[Any, Any]:

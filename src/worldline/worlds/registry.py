@@ -132,7 +132,7 @@ def find_factory(name: str) -> WorldFactory:
 def _plugged() -> Mapping[str, str]:
     """Worlds of other packages. A name that ships here stays ours.
 
-    Looked up once in a process: it reads a file of every package that is installed, and hosts describe themselves often.
+    Found once in a process: a file of every package that is installed is read, and hosts describe themselves often.
     """
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
