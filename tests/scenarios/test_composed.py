@@ -6,6 +6,7 @@ import pytest
 
 from worldline.cli import main
 from worldline.errors import MissingExtra, Unsupported
+from worldline.lab.experiments import composed
 from worldline.lab.fabric import Fabric
 
 
@@ -17,7 +18,9 @@ def found(tmp_path_factory):
         pytest.skip(error.sentence)
     folder = tmp_path_factory.mktemp("composed")
     words = "--moves 2 --seconds 90 --sessions 3 --hosts-each 2 --state 66MB --rate 400Mbit --period-ms 500 --slack 10"
-    assert main(["experiment", "composed", *words.split(), "--out", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composed, "NIGHT_S", 15.0)
+        assert main(["experiment", "composed", *words.split(), "--out", str(folder)]) == 0
     return json.loads((folder / "data.json").read_text())["results"]["composed"], folder
 
 
