@@ -6,7 +6,6 @@ import pytest
 
 from worldline.cli import main
 from worldline.errors import MissingExtra, Unsupported
-from worldline.lab.experiments import composed
 from worldline.lab.fabric import Fabric
 
 
@@ -17,10 +16,9 @@ def found(tmp_path_factory):
     except (Unsupported, MissingExtra) as error:
         pytest.skip(error.sentence)
     folder = tmp_path_factory.mktemp("composed")
-    words = "--moves 2 --seconds 90 --sessions 3 --hosts-each 2 --state 66MB --rate 400Mbit --period-ms 500 --slack 10"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(composed, "NIGHT_S", 15.0)
-        assert main(["experiment", "composed", *words.split(), "--out", str(folder)]) == 0
+    words = "--moves 2 --seconds 90 --night 15 --sessions 3 --hosts-each 2 --state 66MB --slack 10"
+    fabric = "--rate 400Mbit --period-ms 500"
+    assert main(["experiment", "composed", *words.split(), *fabric.split(), "--out", str(folder)]) == 0
     return json.loads((folder / "data.json").read_text())["results"]["composed"], folder
 
 

@@ -95,7 +95,7 @@ def hosts_text(hosts: list[Host]) -> str:
         memory = f"{format_bytes(facts.memory_used_bytes)} of {format_bytes(facts.memory_bytes)}" if facts else "-"
         sessions = str(len(facts.sessions)) if facts else "-"
         plan = (host.plan_digest or "-")[:12]
-        state = "alive" if host.alive else "not seen yet" if facts is None else "gone"
+        state = "alive" if host.alive else "gone" if host.gone else "not reached"
         if host.cordon is not None:
             state += ", given back" if host.cordon.released else ", cordoned"
         rows.append((host.id, state, sessions, memory, plan))

@@ -107,7 +107,9 @@ class HostLink:
 
     def view(self) -> Host:
         plan = next(iter(self._plans.values()), None)
-        return Host(self.id, self.alive, self.facts, None if plan is None else plan.host_digest, self.cordon)
+        digest = None if plan is None else plan.host_digest
+        gone = self.generation is not None and self.is_over(self.generation)
+        return Host(self.id, self.alive, self.facts, digest, self.cordon, gone)
 
     @overload
     async def call(self, message: object, answer: None, timeout_s: float) -> None: ...

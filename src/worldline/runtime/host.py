@@ -118,15 +118,15 @@ def prepare_torch(cpu_capability: str | None) -> None:
     """
     assert "torch" not in sys.modules, "torch has chosen its kernels already"
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-    os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"
     if cpu_capability is not None:
         os.environ["ATEN_CPU_CAPABILITY"] = cpu_capability
     import torch
 
+    from worldline.worlds.plan import be_deterministic
+
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    # As use_deterministic_algorithms(True, warn_only=True), which imports torch's compiler: half of a host's start.
-    torch.set_deterministic_debug_mode("warn")
+    be_deterministic()
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs a pass, hides bugs
     torch.set_grad_enabled(False)
     gc.collect()

@@ -136,6 +136,8 @@ class Moves:
         self._desk = desk
         self._host = host
         self._incoming: OrderedDict[str, Incoming] = OrderedDict()
+        self._lately_under_way: tuple[Arrival, ...] = ()
+        """Arrivals that were not over when the last one was added, and that one: each step of a move asks them."""
         self._outgoing: OrderedDict[str, Outgoing] = OrderedDict()
         self._given_up: OrderedDict[str, None] = OrderedDict()
         """Moves that the controller has called off: a call of theirs that arrives late begins nothing."""
@@ -173,7 +175,7 @@ class Moves:
     @property
     def awaited(self) -> bool:
         """Whether a session stands still until it is here. From any thread."""
-        return any(incoming.arrival.awaited for incoming in tuple(self._incoming.values()))
+        return any(arrival.awaited for arrival in self._lately_under_way)
 
     async def drop_session(self, session: str) -> None:
         """Ends what is under way out of here with a session that is being closed."""
@@ -202,7 +204,7 @@ class Moves:
             except BaseException:
                 self._gone(order.move)
                 raise
-        self._incoming[order.move] = Incoming(attempt, order.session, order.epoch + 1)
+        self._expect(order.move, Incoming(attempt, order.session, order.epoch + 1))
         log.info("session %s epoch %d move %s: prepared for it", order.session, order.epoch, order.move)
         return endpoint
 
@@ -236,17 +238,23 @@ class Moves:
             built = await self._desk.engines.get(order.spec)
             self._reserve(order.move, 0, built)
             arrival = ImageArrival(order, built, self._image_tools())
-            self._incoming[order.move] = Incoming(arrival, order.session, order.epoch + 1)
+            self._expect(order.move, Incoming(arrival, order.session, order.epoch + 1))
         return await asyncio.shield(arrival.receipt)
 
     def _refuse_arrival(self, move: str) -> None:
         self._refuse_given_up(move)
         if move in self._incoming:
             raise MoveInProgress(f"move {move} was prepared here before", move=move)
-        under_way = [incoming for incoming in self._incoming.values() if not incoming.arrival.over]
-        if len(under_way) >= ARRIVALS_MAX:
+        if len(self._under_way()) >= ARRIVALS_MAX:
             raise IncastRefused(f"{ARRIVALS_MAX} attempts are under way into host {self._desk.host}")
         _forget_oldest(self._incoming, [move for move, incoming in self._incoming.items() if incoming.arrival.over])
+
+    def _expect(self, move: str, incoming: Incoming) -> None:
+        self._incoming[move] = incoming
+        self._lately_under_way = (*self._under_way(), incoming.arrival)
+
+    def _under_way(self) -> list[Arrival]:
+        return [arrival for arrival in self._lately_under_way if not arrival.over]
 
     def _reserve(self, move: str, state_bytes: int, built: Built) -> None:
         if state_bytes > built.world.state_bytes_max:

@@ -585,6 +585,8 @@ class Host(Message, frozen=True):
     plan_digest: str | None
     """`Plan.host_digest`, once the host has built a world: hosts of equal digests can exchange sessions."""
     cordon: Cordon | None = None
+    gone: bool = False
+    """Its process is known to have ended; one that is neither alive nor gone is not reached."""
 
 
 class Snapshot(Message, frozen=True):

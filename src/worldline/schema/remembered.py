@@ -17,7 +17,8 @@ _V = TypeVar("_V")
 
 
 def remembered(make: Callable[[Layout], _V]) -> Callable[[Layout], _V]:
-    """`make`, not called twice for the same object; what it raises is not remembered. Any thread may call it.
+    """`make`, not called again for the same object; what it raises is not remembered. Any thread may call it; two that
+    do so at once may both make it.
 
     No layout is kept for that, and nothing of one that is gone, as long as what is made does not refer to its layout: a
     peer's may be a hundred megabytes of objects.

@@ -19,6 +19,7 @@ import os
 import secrets
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any, Final
@@ -42,6 +43,7 @@ WRITE_BYTES: Final = 64 * MIB
 WRITE_EXTENTS: Final = 4096
 WATCH_S: Final = 20.0
 """A write of at most 64 MiB that has not ended by then is making no progress."""
+RELEASE_S: Final = 2.0
 POLL_S: Final = 0.0003
 METADATA_BYTES_MAX: Final = 64 * 1024
 
@@ -99,8 +101,7 @@ class Agent:
             raise LinkCut(f"NIXL failed: {error}") from error
         finally:
             if handle is not None:
-                with contextlib.suppress(Exception):  # one still under way goes with its agent
-                    handle.release()
+                _release(handle)
         if status != "DONE":
             raise LinkCut(f"NIXL ended a write with {status}")
 
@@ -112,6 +113,18 @@ class Agent:
                     self._agent.deregister_memory(self._memory)
                 self._agent = self._memory = None
                 gc.collect()  # handles of a broken write refer to each other
+
+
+def _release(handle: Any) -> None:
+    """Gives the transfer up where it is still under way, which takes NIXL a moment and several calls. An agent that is
+    destroyed before that may take the process with it.
+    """
+    end = Deadline(RELEASE_S)
+    while not end.passed:
+        with contextlib.suppress(Exception):  # NIXL's own errors share no class but this
+            handle.release()
+            return
+        time.sleep(POLL_S)
 
 
 @contextlib.contextmanager

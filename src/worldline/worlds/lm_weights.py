@@ -6,9 +6,8 @@ import importlib
 import inspect
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import blake3
 import numpy as np
 import torch
-from safetensors.torch import save_model
 
 from worldline.errors import BadValue, MissingExtra
 from worldline.worlds.lm_cache import CacheSpec
-from worldline.worlds.lm_unpacked import unpacked
 from worldline.worlds.registry import missing_extra
 from worldline.worlds.weights import find_weights
 
@@ -133,43 +130,26 @@ def _smollm2_file() -> Path:
 def _from_file(path: Path, attention: str) -> Weights:
     """A directory of transformers' format or a GGUF file, dequantised: bit for bit what transformers makes of it."""
     _require("accelerate")
+    place: dict[str, Any] = {"pretrained_model_name_or_path": str(path), "local_files_only": True}
     if path.is_file():
         _require("gguf")
-        _transformers()
-        path = unpacked(path, partial(_unpack, path))
-    tokenizer, model = _read({"pretrained_model_name_or_path": str(path)}, path.name, attention)
-    marks = [index for index, token in tokenizer.added_tokens_decoder.items() if token.special]
-    return _weights(model, FileTokenizer(tokenizer), marks)
-
-
-def _unpack(file: Path, folder: Path) -> None:
-    """Writes what is in the file as transformers itself would write a model that never was a GGUF file's."""
-    place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-    tokenizer, model = _read(place, file.name, "eager")
-    tokenizer.save_pretrained(folder)
-    del model.config.quantization_config
-    model.config.save_pretrained(folder)
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
-
-
-def _read(place: Mapping[str, str], name: str, attention: str) -> tuple[Any, Any]:
-    """Tokenizer and model. Raises `BadValue`."""
+        place |= {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     auto = _transformers()
     try:
-        tokenizer = auto.AutoTokenizer.from_pretrained(**place, local_files_only=True)
+        tokenizer = auto.AutoTokenizer.from_pretrained(**place)
         model, found = auto.AutoModelForCausalLM.from_pretrained(
             **place,
-            local_files_only=True,
             dtype=torch.float32,
             attn_implementation=attention,
             output_loading_info=True,
             use_safetensors=True,  # never a pickle
         )
     except (ValueError, LookupError, OSError, struct.error) as error:
-        raise BadValue(f"transformers can't read {name}: {error!r}"[:1000]) from error
+        raise BadValue(f"transformers can't read {path.name}: {error!r}"[:1000]) from error
     if found["missing_keys"]:  # transformers would draw them
-        raise BadValue(f"{name} is no whole model; it lacks {', '.join(sorted(found['missing_keys'])[:5])}")
-    return tokenizer, model
+        raise BadValue(f"{path.name} is no whole model; it lacks {', '.join(sorted(found['missing_keys'])[:5])}")
+    marks = [index for index, token in tokenizer.added_tokens_decoder.items() if token.special]
+    return _weights(model, FileTokenizer(tokenizer), marks)
 
 
 def _random(attention: str, window_tokens: int) -> Weights:

@@ -54,6 +54,14 @@ def engine_facts(world: World) -> dict[str, str]:
     }
 
 
+def be_deterministic() -> None:
+    """As `torch.use_deterministic_algorithms(True, warn_only=True)`, which would import torch's compiler: half of a
+    host's start. A world that compiles finds the setting in the environment.
+    """
+    os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"
+    torch.set_deterministic_debug_mode("warn")
+
+
 def torch_facts() -> dict[str, str]:
     """What decides the bits that torch computes in this process: `torch.*`, `machine.*`, `env.*`."""
     return {

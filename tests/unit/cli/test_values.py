@@ -42,8 +42,8 @@ def test_who_sleeps_is_told_from_who_was_parked_by_hand(status, asleep, told):
 
 
 @pytest.mark.parametrize(
-    ("alive", "facts", "told"), [(True, FACTS, "alive"), (False, FACTS, "gone"), (False, None, "not seen yet")]
+    ("alive", "gone", "told"), [(True, False, "alive"), (False, True, "gone"), (False, False, "not reached")]
 )
-def test_a_host_that_never_answered_is_not_called_gone(alive, facts, told):
-    row = Host("a", alive, facts, None)
+def test_only_a_host_whose_process_has_ended_is_called_gone(alive, gone, told):
+    row = Host("a", alive, FACTS if alive else None, None, gone=gone)
     assert f" {told}  " in hosts_text([row])

@@ -13,5 +13,4 @@ def weights_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "weights"
     folder.mkdir()
     monkeypatch.setenv(FOLDER, str(folder))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder

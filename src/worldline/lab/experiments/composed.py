@@ -43,7 +43,7 @@ from worldline.units import parse_rate
 IDLE_S, CONSOLIDATE_EVERY_S = 6.0, 8.0
 BLOCK_MS = 2000.0
 """On ports of `PORT_BYTES_PER_S`."""
-NIGHT_S, HOSTS_AT_NIGHT = 60.0, 2
+HOSTS_AT_NIGHT = 2
 NIGHT = Habit(plays_s=8.0, thinks_s=0.5, away_median_s=15.0)
 AWAY_SHORTENED = 10.0
 """A player's time away, of the proxy's over that here."""
@@ -64,6 +64,7 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     rate: str = "auto",
     period_ms: float = 0.0,
     slack: float = 1.0,
+    night: float = 60.0,
     seed: int = 1,
 ) -> Composed:
     """Runs serving, moves, admission, lanes, codec, incast control and consolidation together, on two providers' hosts.
@@ -91,6 +92,8 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
         Of a block; 0: 2 s at 300 Mbit, stretched as all times are.
     slack: float
         From 1: by how much the contract is wider, on a machine that does other things too.
+    night: float
+        Seconds after the play in which sleepers are woken.
     seed: int
         Of everything drawn by chance.
     """
@@ -98,9 +101,10 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
         raise BadValue("a composed run has 2 to 8 hosts a provider, 1 to 64 sessions, and 5 to 3600 seconds")
     clock = SystemClock()
     at_least_zero(period_ms, "period_ms")
+    at_least_zero(night, "night")
     port = port_rate(work_bytes_per_s(clock)) if rate == "auto" else positive(parse_rate(rate), "rate")
     block_ms = period_ms or BLOCK_MS * PORT_BYTES_PER_S / port
-    layout = Layout(moves, seconds, sessions, hosts_each, state, port, block_ms, slack, seed)
+    layout = Layout(moves, seconds, sessions, hosts_each, state, port, block_ms, slack, night, seed)
     trial.say(f"ports of {port * 8 / 1e6:.0f} Mbit/s: time dilation {layout.dilation:.0f}")
     run_dir = trial.folder / "run"
     with ExitStack() as stack:
@@ -220,14 +224,10 @@ class _Scene:
         session = client.open(
             world, seed=seed, options=options, contract=self._layout.contract_of(len(self._players))
         ).describe()
-        habit = Habit(
-            plays_s=30.0,
-            thinks_s=0.5,
-            away_median_s=AWAY_MEDIAN_S / AWAY_SHORTENED,
-            pace_s=self._layout.pace_s(world),
-        )
+        habit = Habit(plays_s=30.0, thinks_s=0.5, away_median_s=AWAY_MEDIAN_S / AWAY_SHORTENED)
         chance = Random(self._chance.random())
-        player = Player(self._fleet.url, session.id, max(1, len(session.actions)), habit, chance, self._clock)
+        actions, pace_s = max(1, len(session.actions)), self._layout.pace_s(world)
+        player = Player(self._fleet.url, session.id, actions, habit, chance, self._clock, pace_s)
         self._players[session.id] = player
         if world == SMALL_WORLD:
             self._small.add(session.id)
@@ -273,8 +273,8 @@ class _Scene:
         self._trial.say(f"{self._requests.counted} moves count, {len(self._giving.emptied)} hosts were emptied; night")
         self._consolidate(client, HOSTS_AT_NIGHT)
         for player in tuple(self._players.values()):
-            player.go(replace(NIGHT, pace_s=player.habit.pace_s))
-        ends_at_s = self._clock.monotonic_s() + NIGHT_S
+            player.go(NIGHT)
+        ends_at_s = self._clock.monotonic_s() + self._layout.night_s
         while self._clock.monotonic_s() < ends_at_s:
             self._trial.telemetry.check()
             self._requests.wait(LOOK_S)

@@ -46,6 +46,7 @@ class Layout:
     link_bytes_per_s: float
     period_ms: float
     slack: float
+    night_s: float
     seed: int
 
     @property

@@ -42,8 +42,6 @@ class Habit:
     """Mean of a phase of play."""
     thinks_s: float
     away_median_s: float
-    pace_s: float = 0.0
-    """Between two actions at least: a world that is not paced itself takes all of a processor from those that are."""
 
     def away_s(self, chance: Random) -> float:
         return self.away_median_s * chance.lognormvariate(0.0, AWAY_SIGMA)
@@ -69,6 +67,8 @@ class Player:
     habit: Habit
     chance: Random
     clock: Clock
+    pace_s: float = 0.0
+    """Between two actions at least: a world without a pace of its own takes all of a processor from those with one."""
     seen: list[Seen] = field(default_factory=list)
     error: WorldlineError | None = None
     """What ended the player: the session is lost to it."""
@@ -118,8 +118,10 @@ class Player:
         ends_at_s = self.clock.monotonic_s() + self.chance.expovariate(1.0) * self.habit.plays_s
         self.playing = True
         while not (self._stop.is_set() or self._going.is_set()) and self.clock.monotonic_s() < ends_at_s:
-            next_at_s = self.clock.monotonic_s() + self.habit.pace_s
+            next_at_s = self.clock.monotonic_s() + self.pace_s
             self._act(handle, self.chance.randrange(self.actions))
+            if self._going.is_set():
+                break
             self._stop.wait(max(0.0, next_at_s - self.clock.monotonic_s()))
             if self.chance.random() < 1 / THINKS_EVERY:
                 self._stop.wait(self.chance.expovariate(1.0) * self.habit.thinks_s)

@@ -26,7 +26,7 @@ from worldline.lab.instruments.elsewhere import ERROR, early_name, octets_of
 from worldline.lab.instruments.fenced import FencedWorld
 from worldline.lab.instruments.held import leave, state_of, take_up
 from worldline.runtime.error_record import ErrorRecord
-from worldline.worlds.plan import torch_facts
+from worldline.worlds.plan import be_deterministic, torch_facts
 from worldline.worlds.protocol import World
 from worldline.worlds.registry import build_world
 from worldline.worlds.seat import Seat
@@ -38,7 +38,7 @@ def main(request: dict[str, Any]) -> None:
     """See the module."""
     torch.set_num_threads(request["threads"])
     torch.set_float32_matmul_precision(request["precision"])
-    torch.set_deterministic_debug_mode("warn")
+    be_deterministic()
     folder = Path(request["folder"])
     world = FencedWorld(build_world(request["world"], request["options"]))
     actions, cut = request["actions"], request["cut"]

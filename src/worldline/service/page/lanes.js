@@ -109,14 +109,15 @@ class Lane {
       ? `Hosts with an equal plan compute equal bits. Plan ${plan}`
       : "A host has a plan once it has built a world";
     const { memory_bytes: total = 0, memory_used_bytes: used = 0 } = host.facts ?? {};
-    say(this.memory, host.alive ? `${bytes(used)} of ${bytes(total)}` : "gone");
+    const absent = host.gone ? "gone" : "not reached";
+    say(this.memory, host.alive ? `${bytes(used)} of ${bytes(total)}` : absent);
     this.meter.max = total || 1;
     this.meter.value = used;
     this.meter.title = this.memory.textContent;
     this.tiles.update(tiles);
     this.empty.hidden = tiles.length > 0;
     const open = host.cordon ? "It takes no sessions." : "No session here. Drag one over.";
-    say(this.empty, host.alive ? open : "This host is gone.");
+    say(this.empty, host.alive ? open : `This host is ${absent}.`);
   }
 }
 
