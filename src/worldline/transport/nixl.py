@@ -101,9 +101,20 @@ class Agent:
             raise LinkCut(f"NIXL failed: {error}") from error
         finally:
             if handle is not None:
-                _release(handle)
+                self._release(handle)
         if status != "DONE":
             raise LinkCut(f"NIXL ended a write with {status}")
+
+    def _release(self, handle: Any) -> None:
+        """Once the transfer has ended, if it does: what UCX still sends of one that was released it touches again when
+        the agent goes, and the process crashes. Where the peer is gone the transfer ends within moments.
+        """
+        end = Deadline(RELEASE_S)
+        with contextlib.suppress(Exception):  # it ended; NIXL's own errors share no class but this
+            while self._agent.check_xfer_state(handle) == "PROC" and not end.passed:
+                time.sleep(POLL_S)
+        with contextlib.suppress(Exception):  # one still under way goes with its agent
+            handle.release()
 
     def destroy(self) -> None:
         """After it returned no thread of the agent is left, and nothing it knew is written. Idempotent."""
@@ -113,18 +124,6 @@ class Agent:
                     self._agent.deregister_memory(self._memory)
                 self._agent = self._memory = None
                 gc.collect()  # handles of a broken write refer to each other
-
-
-def _release(handle: Any) -> None:
-    """Gives the transfer up where it is still under way, which takes NIXL a moment and several calls. An agent that is
-    destroyed before that may take the process with it.
-    """
-    end = Deadline(RELEASE_S)
-    while not end.passed:
-        with contextlib.suppress(Exception):  # NIXL's own errors share no class but this
-            handle.release()
-            return
-        time.sleep(POLL_S)
 
 
 @contextlib.contextmanager
