@@ -43,7 +43,7 @@ WRITE_BYTES: Final = 64 * MIB
 WRITE_EXTENTS: Final = 4096
 WATCH_S: Final = 20.0
 """A write of at most 64 MiB that has not ended by then is making no progress."""
-RELEASE_S: Final = 2.0
+RELEASE_S: Final = 0.3
 POLL_S: Final = 0.0003
 METADATA_BYTES_MAX: Final = 64 * 1024
 
@@ -106,14 +106,17 @@ class Agent:
             raise LinkCut(f"NIXL ended a write with {status}")
 
     def _release(self, handle: Any) -> None:
-        """Once the transfer has ended, if it does: what UCX still sends of one that was released it touches again when
-        the agent goes, and the process crashes. Where the peer is gone the transfer ends within moments.
+        """Once the transfer has ended; one that does not end is left to go with its agent. UCX frees what is released,
+        and where that is still under way, uses it again when the agent goes: the process crashes.
         """
         end = Deadline(RELEASE_S)
         with contextlib.suppress(Exception):  # it ended; NIXL's own errors share no class but this
-            while self._agent.check_xfer_state(handle) == "PROC" and not end.passed:
+            while self._agent.check_xfer_state(handle) == "PROC":
+                if end.passed:
+                    handle._released = True  # else its `__del__` releases it
+                    return
                 time.sleep(POLL_S)
-        with contextlib.suppress(Exception):  # one still under way goes with its agent
+        with contextlib.suppress(Exception):
             handle.release()
 
     def destroy(self) -> None:
