@@ -226,6 +226,8 @@ class Calendar:
         if not standing:
             return False
         others = sorted({id(each): each for each in standing if not each.overran}.values(), key=_by_deadline)
+        if not others or not _has_room(booking, now_us, max(deadline, others[-1].ask.deadline_us)):
+            return False
         lifted = [(other, other.slots, self._lift(other, now_us)) for other in others]
         slots = _fit(source, target, booking.cost, now_us, booking.cost.wire_us)
         fits = slots.finish_us <= deadline
@@ -373,6 +375,15 @@ def _clear(source: HostBook, target: HostBook, booking: Booking, begin: int) -> 
         lane = (lane[0], begin) if lane[0] < begin else None
     booking.slots = Slots(kept, lane, booking.slots.finish_us)
     return freed
+
+
+def _has_room(booking: Booking, now: int, last: int) -> bool:
+    """Whether each of its ports alone has as much free time by `last`: whatever is put elsewhere by then, it takes as
+    much time there as it leaves.
+    """
+    wire = booking.cost.wire_us
+    ports = (booking.source.egress, booking.target.ingress)
+    return all(first_fit(port.busy, FREE, now, wire, 1)[-1][1] <= last for port in ports)
 
 
 def _bottleneck(source: HostBook, target: HostBook, booking: Booking, slots: Slots, now: int) -> Bottleneck:

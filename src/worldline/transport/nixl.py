@@ -19,7 +19,6 @@ import os
 import secrets
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any, Final
@@ -109,13 +108,13 @@ class Agent:
         """Once the transfer has ended; one that does not end is left to go with its agent. UCX frees what is released,
         and where that is still under way, uses it again when the agent goes: the process crashes.
         """
-        end = Deadline(RELEASE_S)
+        end, pause = Deadline(RELEASE_S), threading.Event()
         with contextlib.suppress(Exception):  # it ended; NIXL's own errors share no class but this
             while self._agent.check_xfer_state(handle) == "PROC":
                 if end.passed:
                     handle._released = True  # else its `__del__` releases it
                     return
-                time.sleep(POLL_S)
+                pause.wait(POLL_S)
         with contextlib.suppress(Exception):
             handle.release()
 
