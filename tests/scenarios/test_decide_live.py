@@ -29,7 +29,7 @@ def test_a_live_sessions_facts_come_from_its_host_and_rates_from_its_moves(fleet
     back = ("--session", session.id, "--target", "a", "--url", fleet.url)
     _, answer = decided(capsys, *back)
     assert answer["bandwidth_bytes_per_s"] > 0
-    assert "1 moves" in answer["facts"]["bandwidth"]
+    assert "last moves over a link (1)" in answer["facts"]["bandwidth"]
     assert answer["overhead_s"] == receipt.pause_s
     # Nobody acted while it moved, so nobody knows how fast it is rewritten.
     assert (answer["dirty_bytes_per_s"], answer["modes"]["precopy"]["reason"]) == (None, "unknown")
@@ -54,6 +54,15 @@ def test_a_target_that_takes_no_sessions_is_refused(fleet, client, capsys):
         assert decided(capsys, *about)[1]["error"]["code"] == "HOST_CORDONED"
     finally:
         client.uncordon("b")
+
+
+def test_a_session_that_could_not_be_moved_gets_the_answer_of_a_move(fleet, client, capsys):
+    session = client.open("load", host="a", options={"bytes": "4MB"}, contract=PATIENT)
+    about = ("--session", session.id, "--target", "b", "--bandwidth", "1GB/s", "--url", fleet.url)
+    session.park()
+    assert decided(capsys, *about)[1]["error"]["code"] == "SESSION_PARKED"
+    session.close()
+    assert decided(capsys, *about)[1]["error"]["code"] == "SESSION_CLOSED"
 
 
 def test_memory_that_was_handed_over_measures_no_bandwidth(fleet, client, capsys):

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from worldline.cli.output import Shared
+from worldline.control.lifecycle import Status, Verb, begin
 from worldline.errors import AlreadyThere, HostCordoned, HostGone, UnknownHost
 from worldline.lab.anchors import Anchor
 from worldline.runtime.messages import Host, Session
 from worldline.schema.contract import Contract
+from worldline.schema.ids import SessionId
 from worldline.schema.receipt import Mode, Receipt
 from worldline.units import format_bytes
 
@@ -37,11 +39,17 @@ class Live:
 
 
 def live(shared: Shared, session: str, target: str | None) -> Live:
-    """Asks the fleet. Raises `UnknownSession`, `UnknownHost`, `AlreadyThere`, `HostGone`, `HostCordoned`."""
+    """Asks the fleet. Raises `UnknownSession`, `UnknownHost`, `AlreadyThere`, `HostGone`, `HostCordoned`, and what a
+    move of a session that is parked, lost or closed raises.
+    """
     with shared.client() as client:
         row = client.describe(session)
         hosts = {host.id: host for host in client.hosts()}
         receipts = [client.receipt(receipt) for receipt in row.receipts[-RECEIPTS_READ:]]
+    if row.status in {Status.PARKED.value, Status.LOST.value, Status.CLOSED.value}:
+        begin(SessionId(row.id), Status(row.status), Verb.MOVE, row.why)
+    if row.host is not None and not (row.host in hosts and hosts[row.host].alive):
+        raise HostGone(f"host {row.host}, which has the session, can't be reached", host=row.host)
     told: dict[str, str] = {"contract": f"of session {session}"}
     state_bytes = _state_bytes(hosts.get(row.host or ""), session)
     if state_bytes is None and receipts:
@@ -51,7 +59,7 @@ def live(shared: Shared, session: str, target: str | None) -> Live:
         told["state"] = f"{format_bytes(state_bytes)}, as host {row.host} has it"
     anchors = tuple(_anchor(receipt) for receipt in receipts if _used_a_link(receipt))
     if anchors:
-        told["bandwidth"] = f"the least of the last {len(anchors)} moves of this session over a link"
+        told["bandwidth"] = f"the least of this session's last moves over a link ({len(anchors)})"
     dirty = max((anchor.dirty_bytes_per_s for anchor in anchors), default=0.0) or None
     if dirty is not None:
         told["dirty"] = "the most of the same moves: what was sent beyond the state"
@@ -84,7 +92,7 @@ def _free_bytes(hosts: Mapping[str, Host], target: str, row: Session) -> int:
         raise AlreadyThere(f"the session is on host {target}", host=target)
     facts = hosts[target].facts
     if facts is None or not hosts[target].alive:
-        raise HostGone(f"host {target} is gone", host=target)
+        raise HostGone(f"host {target} can't be reached", host=target)
     if hosts[target].cordon is not None:
         raise HostCordoned(f"host {target} is cordoned and takes no sessions; uncordon it first", host=target)
     return facts.room_bytes(row.arena_bytes)

@@ -344,7 +344,7 @@ def operation_text(operation: Operation) -> str:
         lines.append(table(("session", "deed", "from", "to", "memory", "state", ""), map(_step_row, operation.steps)))
     elif operation.outcome is None and operation.passes == 0:
         lines.append("its plan is being made")
-    else:
+    elif not operation.left:
         lines.append(NOTHING_TO_DO[request.kind])
     lines += [f"left: {left.session or 'host ' + left.host}: {left.why}" for left in operation.left]
     lines += _emptied_lines(operation)

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from worldline.cli.output import Shared, patience, show
 from worldline.cli.values import action_of
+from worldline.errors import BadValue
 
 
 def step(
@@ -38,6 +39,8 @@ def step(
         A folder into which each frame is written as JPEG, or as text where the world tells a story.
     """
     shared = shared or Shared()
+    if repeat < 1:
+        raise BadValue(f"--repeat is 1 or more, not {repeat}")
     wanted = [action_of(action) for action in actions or ("0",)] * repeat
     with shared.client() as client, patience(f"stepping {session}"):
         handle = client.session(session)

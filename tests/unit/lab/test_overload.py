@@ -105,6 +105,9 @@ def test_a_crowded_calendar_holds_what_it_says_and_still_decides():
         "composed --rate 0bit",
         "composed --period-ms nan",
         "composed --rate 1Gbit --period-ms -1",
+        "composed --rate 1Gbit --night -1",
+        "composed --slack 0.5",
+        "composed --moves -1",
     ],
 )
 def test_a_run_that_could_show_nothing_is_not_begun(words):

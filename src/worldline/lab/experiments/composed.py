@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from worldline.capacity.domain import at_least_zero, positive
+from worldline.capacity.domain import at_least_zero, positive, whole
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.experiments.composed_found import Composed, found
@@ -97,11 +97,14 @@ def measure(  # noqa: PLR0913 - an experiment whose options are given by name
     seed: int
         Of everything drawn by chance.
     """
-    if not (moves >= 0 and 2 <= hosts_each <= 8 and 1 <= sessions <= 64 and 5 <= seconds <= 3600 and slack >= 1):
+    whole(moves, "--moves")
+    if not (2 <= hosts_each <= 8 and 1 <= sessions <= 64 and 5 <= seconds <= 3600):
         raise BadValue("a composed run has 2 to 8 hosts a provider, 1 to 64 sessions, and 5 to 3600 seconds")
+    if not slack >= 1:
+        raise BadValue(f"--slack widens the contract: it is 1 or more, not {slack:g}")
     clock = SystemClock()
-    at_least_zero(period_ms, "period_ms")
-    at_least_zero(night, "night")
+    at_least_zero(period_ms, "--period-ms")
+    at_least_zero(night, "--night")
     port = port_rate(work_bytes_per_s(clock)) if rate == "auto" else positive(parse_rate(rate), "rate")
     block_ms = period_ms or BLOCK_MS * PORT_BYTES_PER_S / port
     layout = Layout(moves, seconds, sessions, hosts_each, state, port, block_ms, slack, night, seed)
