@@ -54,9 +54,10 @@ def test_matrix_game_2s_cache_shapes_move_exactly(capsys, transport):
     assert proof["state_bytes"] == pytest.approx(16e6, rel=0.1)
 
 
-@pytest.mark.parametrize("transport", ["tcp", "shm"])
 @pytest.mark.parametrize(
-    "world", [("lm", "-o", "weights=random", "-o", "cache=static"), ("diffusers",)], ids=lambda world: world[0]
+    ("world", "transport"),  # no transport knows whose bytes it carries
+    [(("lm", "-o", "weights=random", "-o", "cache=static"), "tcp"), (("diffusers",), "shm")],
+    ids=["lm-tcp", "diffusers-shm"],
 )
 def test_an_engine_of_a_package_equals_its_twin_after_six_moves(capsys, world, transport):
     proof = prove(capsys, "--world", *world, "--moves", "6", "--blocks", "9", "--transport", transport, code=0)
