@@ -223,8 +223,6 @@ class Calendar:
         deadline = booking.ask.deadline_us
         standing = source.egress.in_the_way(now_us, deadline, ELSEWHERE_MAX)
         standing += target.ingress.in_the_way(now_us, deadline, ELSEWHERE_MAX)
-        if not standing:
-            return False
         others = sorted({id(each): each for each in standing if not each.overran}.values(), key=_by_deadline)
         if not others or not _has_room(booking, now_us, max(deadline, others[-1].ask.deadline_us)):
             return False

@@ -43,6 +43,7 @@ WRITE_EXTENTS: Final = 4096
 WATCH_S: Final = 20.0
 """A write of at most 64 MiB that has not ended by then is making no progress."""
 RELEASE_S: Final = 0.3
+"""How long a transfer that was given up may take to end."""
 POLL_S: Final = 0.0003
 METADATA_BYTES_MAX: Final = 64 * 1024
 
