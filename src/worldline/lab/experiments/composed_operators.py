@@ -28,7 +28,7 @@ PAUSE_BOUND_S, DEADLINE_S = 0.4, 3.0
 """Of a session of 1.67 GB on a link of 12.5 GB/s; here both stretch as the time does that a state takes to cross."""
 HASTY_S = 1.0
 """Both times of one session's contract: nothing here is fast enough for it, and each of its moves is to be refused."""
-REQUEST_GAP_S = 0.35
+REQUEST_GAP_S = 0.2
 """Between two requests, on average; they come in bursts."""
 SMALL_EVERY = 8
 SAMPLE_S = 0.5
@@ -90,8 +90,8 @@ class Layout:
 
     @property
     def hosts_min(self) -> int:
-        """So many stay: at least one of each provider, and moves across never end."""
-        return 2 * self.hosts_each - max(1, self.hosts_each - 1)
+        """So many stay: of a provider that has three or more at least two, and two moves across can run at once."""
+        return 2 * self.hosts_each - max(1, self.hosts_each - 2)
 
     @property
     def memory_bytes(self) -> int:

@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 MEMORY_BYTES, LEAF_BYTES = 16 * MIB, MIB
 LANES, LOOK_S = 2, 1.5
 PORT_BYTES_PER_S, PORT_BYTES_PER_S_MIN = 37.5e6, 8e6
-ENOUGH_BYTES_PER_S = 20e9
+ENOUGH_BYTES_PER_S = 12e9
 """Of both lanes. Two quiet cores digest 50 GB a second out of their caches, two that ten others use as well 5 GB."""
 
 
