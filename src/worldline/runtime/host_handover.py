@@ -49,11 +49,16 @@ class HandedOver(Arena):
         ready = Range(self.capacity)
         put(ready.address, self.capacity, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self.fd)
         stretches = [whole_pages(extent) for extent in extents if extent.nbytes]
-        for stretch in stretches:
-            advise(ready.address + stretch.offset, stretch.nbytes, MADV_POPULATE_READ)
+
+        def fault_in() -> None:
+            for stretch in stretches:
+                advise(ready.address + stretch.offset, stretch.nbytes, MADV_POPULATE_READ)
+
+        fault_in()
         watch = Watch.over(ready.address, self.capacity) if watched else None
         if watch is not None:
             watch.arm(stretches)
+            fault_in()  # to arm part of a huge page of shared memory takes all of it out of the page tables
         with self._turn:
             late = self._owned or self.closed
             if not late:

@@ -231,16 +231,13 @@ class Arena:
 
     def touch(self, extent: Extent) -> None:
         """Faults the pages in, so that a later freeze does not pay for it. Costs memory where the arena was still a
-        hole. Huge pages are asked for, and come where the system gives them to shared memory.
+        hole.
         """
         view = self.bytes_at(extent)
         if extent.nbytes == 0 or self._aside is not None:
             return
         first = extent.offset // PAGE_BYTES * PAGE_BYTES
         option = _MADV_POPULATE_WRITE if self._writable else MADV_POPULATE_READ
-        if self._writable:
-            with contextlib.suppress(OSError):  # a system without them
-                advise(self._address, self._capacity, mmap.MADV_HUGEPAGE)  # all of it: one mapping is carried as one
         try:
             advise(self._address + first, extent.offset + extent.nbytes - first, option)
         except OSError as error:
@@ -334,13 +331,15 @@ def advise(address: int, nbytes: int, advice: int) -> None:
 
 def put(address: int, nbytes: int, protection: int, flags: int, fd: int) -> None:
     """Maps at exactly these addresses. A child that is forked has no part of shared memory: no fence or watch of this
-    process would reach it there.
+    process would reach it there. For shared memory huge pages are asked for, and come where the system gives it any.
     """
     got = _libc.mmap(address, nbytes, protection, flags | _MAP_FIXED, fd, 0)
     if got != address:
         raise OSError(ctypes.get_errno(), "mmap of an arena")
     if flags & mmap.MAP_SHARED:
         advise(address, nbytes, mmap.MADV_DONTFORK)
+        with contextlib.suppress(OSError):  # a system without them
+            advise(address, nbytes, mmap.MADV_HUGEPAGE)
 
 
 def _clear(aside: Range, nbytes: int, watch: Watch | None) -> None:
