@@ -7,7 +7,7 @@ from worldline.clock import SystemClock
 from worldline.errors import ControllerGone
 from worldline.runtime import messages as wire
 from worldline.runtime.controller import Controller
-from worldline.runtime.fleet_messages import Operation, OperationChanged, OperationRequest
+from worldline.runtime.fleet_messages import GetOperation, Operation, OperationChanged, OperationRequest
 from worldline.runtime.host_service import Host, HostConfig
 from worldline.runtime.messages import Move, Session, ToHost
 from worldline.runtime.rpc import connect, serve
@@ -47,6 +47,28 @@ class Reborn:
         await self._host.close()
 
 
+class Hanging:
+    """A host that handles nothing while it hangs, and all of it afterwards, in order. `handled`: what it has done."""
+
+    def __init__(self, host):
+        self._host = host
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+        self.handled = []
+
+    def hang(self):
+        self._goes_on.clear()
+
+    def go_on(self):
+        self._goes_on.set()
+
+    async def handle(self, peer, message):
+        await self._goes_on.wait()
+        answer = await self._host.handle(peer, message)
+        self.handled.append(type(message))
+        return answer
+
+
 class Hall:
     """A controller, its record and hosts in one process, and one client of the controller."""
 
@@ -68,6 +90,16 @@ class Hall:
         host = Reborn(made) if reborn else made()
         server = await serve(host_socket(self.run_dir, name), ToHost, host.handle, host.closed)
         self.hosts[name] = (host, server)
+
+    async def start_hanging(self, name):
+        """A host that can be made to hang: see `Hanging`."""
+        await self.start_host(name)
+        host, server = self.hosts[name]
+        await server.close()
+        hanging = Hanging(host)
+        server = await serve(host_socket(self.run_dir, name), ToHost, hanging.handle, host.closed)
+        self.hosts[name] = (host, server)
+        return hanging
 
     async def stop_host(self, name):
         host, server = self.hosts.pop(name)
@@ -128,3 +160,6 @@ class Hall:
 
     async def operate(self, kind, host=None, **words):
         return await self.ask(OperationRequest(kind, host, **words), Operation)
+
+    async def operation(self, operation):
+        return await self.ask(GetOperation(operation), Operation)

@@ -308,14 +308,17 @@ async def test_a_parked_session_resumes_on_another_host_and_goes_on_like_its_twi
     await assert_like_its_twin(stage)
 
 
-async def test_a_park_that_is_called_off_plays_on(stage):
+async def test_a_park_that_is_called_off_plays_on_and_leaves_no_image(stage):
     for session in ("walk", "twin"):
         await stage.open(session, "a")
         await stage.play(session, 3)
     await park(stage, "walk", "a")
     assert {found.session: found.frozen for found in (await stage.facts("a")).sessions}["walk"]
+    directory = stage.hosts["a"].config.image_dir
+    assert [image.name for image in directory.iterdir()] == ["walk-1.image"]
     await stage.call("a", wire.Thaw("p1", "walk"))
     await stage.call("a", wire.Thaw("p1", "walk"))
+    assert list(directory.iterdir()) == []
     await assert_like_its_twin(stage)
 
 

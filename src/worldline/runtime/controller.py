@@ -110,7 +110,7 @@ class Controller:
         self._faults = faults
         self._subscribers = Subscribers()
         self._book = Book(store, self._subscribers)
-        self._sessions = Sessions(self._book)
+        self._sessions = Sessions(self._book, self._spawn)
         grants = Grants(clock, port_bytes_per_s)
         self._moves = Moves(self._sessions, self._book, clock, faults, self._subscribers.pid, grants)
         self._keyed: dict[str, asyncio.Future[Session | Move]] = {}
@@ -123,7 +123,12 @@ class Controller:
         """Reads the record, takes up unfinished orders, reaches for the hosts and listens."""
         await self._book.load()
         events = HostEvents(
-            self._on_host, self._on_host_changed, self._on_host_gone, self._on_notice, self._store.keep_cordon
+            self._on_host,
+            self._sessions.close_strays,
+            self._on_host_changed,
+            self._on_host_gone,
+            self._on_notice,
+            self._store.keep_cordon,
         )
         seen = {incarnation.host: incarnation for incarnation in await self._store.incarnations()}
         self._hosts = self._sessions.hosts = Hosts(self._run_dir, events, seen)
@@ -213,7 +218,8 @@ class Controller:
                     await self._operations.uncordon(host)
                 return self._hosts.get(host).view()
             case PrewarmRequest(host, world, options, slots):
-                return await self._hosts.living(host).call(Prewarm(world, options, slots), Prewarmed, PLAN_WAIT_S)
+                link = self._hosts.living(host)
+                return await link.call_while_it_answers(Prewarm(world, options, slots), Prewarmed, PLAN_WAIT_S)
             case _:
                 assert_never(message)
 
@@ -347,7 +353,7 @@ class Controller:
         assert link.incarnation is not None
         await self._store.remember(link.incarnation)
         await self._record_signer(link)
-        await self._sessions.reconcile(link, peer)
+        await self._sessions.reconcile(link)
 
     async def _record_signer(self, link: HostLink) -> None:
         """Before the host is used: no receipt under a key that is not in the record is ever committed."""

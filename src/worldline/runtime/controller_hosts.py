@@ -1,8 +1,9 @@
-"""The controller's view of the hosts: connected, out of reach, or gone.
+"""The controller's view of the hosts: alive, silent, out of reach, or gone.
 
-Out of reach says nothing about a host's sessions. *Gone* is a fact: the kernel said that the process has ended (its
-pidfd became readable, or its pid now belongs to nobody or to a younger process), or a process of another generation
-answers in its name. Only `gone` lets a session be declared lost.
+*Silent* is a host that is connected and has not described itself when it was asked to; it takes nothing that is begun
+until it does. Silent and out of reach say nothing about a host's sessions. *Gone* is a fact: the kernel said that the
+process has ended (its pidfd became readable, or its pid now belongs to nobody or to a younger process), or a process of
+another generation answers in its name. Only `gone` lets a session be declared lost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
 
-from worldline.errors import HostCordoned, HostGone, PlanMismatch, UnknownHost, WorldlineError
+from worldline.errors import HostCordoned, HostGone, PlanMismatch, TimedOut, UnknownHost, WorldlineError
 from worldline.runtime.messages import Cordon, Describe, Host, HostFacts, PlanOf, Progress, SessionFailed, SessionSpec
 from worldline.runtime.rpc import Reconnecting
 from worldline.runtime.rpc_peer import Peer
@@ -40,9 +41,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostEvents:
-    """Whom a host's link tells. `connected` runs before the host is used; the others must not call the host."""
+    """Whom a host's link tells. `connected` runs before the host is used; the others must not wait for the host."""
 
     connected: Callable[[HostLink, Peer], Awaitable[None]]
+    described: Callable[[HostLink], None]
+    """It has just said which sessions it has."""
     changed: Callable[[HostLink], None]
     gone: Callable[[str, str], None]
     """Host and generation: the process has ended."""
@@ -73,6 +76,7 @@ class HostLink:
         self._events = events
         self._plans: dict[SpecKey, Plan] = {}
         self._over: list[str] = []
+        self._silent = asyncio.Event()
         self._pidfd: int | None = None
         if seen is not None and not _lives(seen):
             self._over.append(seen.generation)
@@ -82,7 +86,7 @@ class HostLink:
 
     @property
     def alive(self) -> bool:
-        return self._link.connected and self.facts is not None
+        return self._link.connected and self.facts is not None and not self._silent.is_set()
 
     @property
     def generation(self) -> str | None:
@@ -119,6 +123,26 @@ class HostLink:
         """Asks the host. Raises what it answers, `HostGone` while it can't be reached, `TimedOut`."""
         return await self._link.call(message, answer, timeout_s)
 
+    async def call_while_it_answers(self, message: object, answer: type[T], timeout_s: float) -> T:
+        """As `call`, for what may take long: raises `HostGone` as soon as the host falls silent. What it does of it
+        later is not known here.
+        """
+        calling = asyncio.ensure_future(self.call(message, answer, timeout_s))
+        silence = asyncio.ensure_future(self._silent.wait())
+        try:
+            await asyncio.wait({calling, silence}, return_when=asyncio.FIRST_COMPLETED)
+            if not calling.done():
+                raise self.not_alive()
+            return calling.result()
+        finally:
+            calling.cancel()
+            silence.cancel()
+
+    def not_alive(self) -> HostGone:
+        """Why nothing is begun with it."""
+        why = "is connected and does not answer" if self._silent.is_set() else "can't be reached"
+        return HostGone(f"host {self.id} {why}", host=self.id)
+
     async def reached(self, wait_s: float) -> None:
         """Raises `HostGone` where it can't be reached for so long."""
         await self._link.ready(wait_s)
@@ -136,7 +160,7 @@ class HostLink:
         key = spec_key(spec)
         known = self._plans.get(key)
         if known is None:
-            known = await self.call(PlanOf(spec), Plan, PLAN_WAIT_S)
+            known = await self.call_while_it_answers(PlanOf(spec), Plan, PLAN_WAIT_S)
             self._plans[key] = known
         return known
 
@@ -153,6 +177,7 @@ class HostLink:
             self._declare_gone(self.generation)
         if self.generation != facts.generation:
             self._plans.clear()
+        self._silent.clear()
         self.facts = facts
         self.incarnation = Incarnation(self.id, facts.generation, facts.pid, _born(facts.pid) or 0)
         self._watch(facts.pid, facts.generation)
@@ -175,16 +200,28 @@ class HostLink:
                 continue
             try:
                 await self.describe()
+            except TimedOut:
+                self._falls_silent()
             except WorldlineError as error:
                 log.info("host %s did not describe itself: %s", self.id, error)
+
+    def _falls_silent(self) -> None:
+        if not self._silent.is_set():
+            log.warning("host %s is connected and has not answered for %g s", self.id, DESCRIBE_WAIT_S)
+            self._silent.set()
+            self._events.changed(self)
 
     async def describe(self) -> HostFacts:
         """Its facts as they are now. Raises as `call`."""
         facts = await self.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
-        if facts != self.facts and facts.generation == self.generation:
+        if facts.generation != self.generation:
+            return facts
+        if facts != self.facts or self._silent.is_set():
+            self._silent.clear()
             self.facts = facts
             self._note_plans(facts)
             self._events.changed(self)
+        self._events.described(self)
         return facts
 
     def _note_plans(self, facts: HostFacts) -> None:
@@ -261,7 +298,7 @@ class Hosts:
         """Raises `UnknownHost`, or `HostGone` while the host can't be reached."""
         link = self.get(host)
         if not link.alive:
-            raise HostGone(f"host {host} can't be reached", host=host)
+            raise link.not_alive()
         return link
 
     def receiving(self, host: str) -> HostLink:
@@ -289,7 +326,7 @@ class Hosts:
             return [self.receiving(wish)]
         living = [link for link in self.all() if link.alive]
         if not living:
-            raise HostGone("no host of the fleet can be reached")
+            raise HostGone("no host of the fleet can be reached, or answers")
         found = [link for link in living if link.cordon is None or link.cordon.released]
         if not found:
             raise HostCordoned("every host that can be reached is cordoned")

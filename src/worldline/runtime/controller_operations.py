@@ -276,7 +276,10 @@ class Operations:
     def _failed(self, operation: str, error: Exception) -> Operation:
         known = self._known[operation]
         sentence = error.sentence if isinstance(error, WorldlineError) else f"{type(error).__name__}: {error}"
-        return replace(known, left=[*known.left, OperationLeft(None, known.request.host or "", sentence)])
+        host = known.request.host or ""
+        stay: list[str | None] = [row.id for row in self._book.rows() if host and row.host == host]
+        left = [OperationLeft(session, host, sentence) for session in stay or [None]]
+        return replace(known, left=[*known.left, *left])
 
     async def _passes(self, operation: Operation) -> Operation:
         request, cancelled = operation.request, self._cancelled[operation.id]

@@ -1,15 +1,16 @@
 """Sessions in the record and at their hosts: opened, closed, declared lost, and brought into agreement.
 
-The record is the truth. A host that holds a session which the record does not give it is told to close it; a session
-that the record gives to a process which has ended, or which does not know it, is declared lost, with the reason, and
-is never replaced by a fresh one.
+The record is the truth. A host that holds a session which the record does not give it (a stray: its caller had given
+up, or the host could not be told) is told to close it, whenever it says what it holds; a session that the record gives
+to a process which has ended, or which does not know it, is declared lost, with the reason, and is never replaced by a
+fresh one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -22,7 +23,6 @@ from worldline.errors import (
     NoCapacity,
     RecordFailed,
     SessionClosed,
-    TimedOut,
     WorldlineError,
 )
 from worldline.runtime.controller_book import Book
@@ -36,7 +36,6 @@ from worldline.runtime.messages import (
     SessionFacts,
     SessionSpec,
 )
-from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.store import Change, Owner
 from worldline.schema.ids import check_name
 
@@ -60,8 +59,11 @@ class Loss:
 class Sessions:
     """`hosts` is set before anything is asked of it."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, spawn: Callable[[Coroutine[object, object, None]], None]) -> None:
         self._book = book
+        self._spawn = spawn
+        self._strays: set[tuple[str, str]] = set()
+        """Host and session: those that are being closed."""
         self._losses: dict[str, Loss] = {}
         self._opening: dict[str, str | None] = {}
         """Sessions that come into being, and where."""
@@ -137,11 +139,8 @@ class Sessions:
     async def _open_at(self, host: HostLink, session: str, spec: SessionSpec, witness: bool) -> SessionFacts:
         self.hosts.check_takes(host.id)
         self._opening[session] = host.id
-        try:
-            return await host.call(OpenSession(session, 1, spec, witness), SessionFacts, PLAN_WAIT_S)
-        except TimedOut:
-            await self._close_at(host, session, 1)
-            raise
+        order = OpenSession(session, 1, spec, witness)
+        return await host.call_while_it_answers(order, SessionFacts, PLAN_WAIT_S)  # what it opens later is a stray
 
     async def _open_twin(self, twin: str, row: Session, host: HostLink, facts: SessionFacts) -> None:
         """Opens and records the twin; on failure the first session is closed too."""
@@ -191,7 +190,9 @@ class Sessions:
             await self._close_at(self.hosts.get(row.host), row.id, row.epoch)
 
     async def _close_at(self, host: HostLink, session: str, epoch: int) -> None:
-        """Tells the host once; if it can't be reached now, `reconcile` tells it later."""
+        """Tells the host once; if that fails, the session is a stray of it, and closed as one."""
+        if not host.alive:
+            return
         try:
             await host.call(CloseSession(session, epoch), None, CLOSE_WAIT_S)
         except WorldlineError as error:
@@ -234,14 +235,10 @@ class Sessions:
             if row.host == host and link.generation == generation:
                 self.doom(row.id, f"host {host} ended, and the session's memory with it")
 
-    async def reconcile(self, link: HostLink, peer: Peer) -> None:
-        """Compares the record with what a host that has just connected holds."""
+    async def reconcile(self, link: HostLink) -> None:
+        """What the record gives to a host that has just connected, and it does not hold, is lost."""
         assert link.facts is not None
         held = {facts.session: facts for facts in link.facts.sessions}
-        for facts in held.values():
-            if self._is_stray(facts, link.id):
-                log.warning("host %s holds session %s, which the record does not give it", link.id, facts.session)
-                await peer.call(CloseSession(facts.session, facts.epoch), None, CLOSE_WAIT_S)
         for row in self._book.rows():
             if row.host != link.id or self._book.holder(row.id) is not None:
                 continue
@@ -252,11 +249,30 @@ class Sessions:
                 self.doom(row.id, here.poisoned)
         await self.settle()
 
+    def close_strays(self, link: HostLink) -> None:
+        """To be called whenever a host has said what it holds. Returns at once."""
+        assert link.facts is not None
+        for facts in link.facts.sessions:
+            if (link.id, facts.session) not in self._strays and self._is_stray(facts, link.id):
+                self._strays.add((link.id, facts.session))
+                self._spawn(self._close_stray(link, facts))
+
+    async def _close_stray(self, link: HostLink, facts: SessionFacts) -> None:
+        try:
+            if self._is_stray(facts, link.id):  # it was told a moment ago: a verb may have begun since
+                log.warning("host %s holds session %s, which the record does not give it", link.id, facts.session)
+                await self._close_at(link, facts.session, facts.epoch)
+        finally:
+            self._strays.discard((link.id, facts.session))
+
     def _is_stray(self, facts: SessionFacts, host: str) -> bool:
+        """Whether nothing under way nor the record gives the session to this host, under the epoch that it has there.
+        Epochs only grow, so what is one once stays one, and its host refuses to close a later one.
+        """
         session = facts.session
         if session in self._opening or self._book.holder(session) is not None:
             return False
-        row = next((row for row in self._book.rows() if row.id == session), None)
+        row = self._book.find(session)
         return row is None or row.host != host or row.epoch != facts.epoch
 
 

@@ -83,14 +83,20 @@ class ImageDeparture:
         return self._ended
 
     async def thaw(self, code: str, sentence: str) -> None:
-        """The park is off: when this returns the session plays. An image already written stays; the record ignores
-        it.
-        """
+        """The park is off: when this returns the session plays, and no image of this move is left."""
         if not self._ended:
             await asyncio.wait([self._task])
             self._ended = True
             self.session.release(self.order.move)
+            await asyncio.to_thread(self._remove)
             log.info("session %s move %s: plays on, %s: %s", self.order.session, self.order.move, code, sentence)
+
+    def _remove(self) -> None:
+        """The image; no other move's is called so, and the record never named it."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:  # the session plays on all the same
+            log.warning("image %s of a park that was called off is left: %s", self.order.image, error)
 
     async def retire(self) -> bool:
         """The image owns the state. False where the park had failed here before."""

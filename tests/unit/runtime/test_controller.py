@@ -500,9 +500,7 @@ async def test_a_session_that_the_record_does_not_know_is_closed_at_its_host(hal
     stray = wire.OpenSession("s-stray", 1, wire.SessionSpec(TINY, 1, {}, CONTRACT), False)
     await host.handle(None, stray)
     host._peers.discard(None)
-    await hall.stop_controller()
-    await hall.start_controller()
-    assert host.sessions == {}
+    await hall.until(lambda _: host.sessions == {})
 
 
 async def test_an_engine_that_fails_makes_its_session_lost_with_the_reason(hall):
