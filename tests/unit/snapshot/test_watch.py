@@ -1,5 +1,7 @@
 """The kernel's word on what was written, and the fence that can be taken back."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -128,3 +130,37 @@ def test_a_handed_over_arena_names_the_pages_that_this_process_has_copies_of(are
         taken.bytes_at(Extent(5 * PAGE_BYTES, 1))[0] = 1
         assert taken.written_here() == [page(5)]
         assert arena.bytes_at(Extent(5 * PAGE_BYTES, 1))[0] == ord("a")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_written_is_missed_whatever_parts_of_large_pages_are_armed(seed):
+    """Memory that the system may give in huge pages, which arming a part of takes apart."""
+    chance, pages = random.Random(seed), 4096
+    with Arena.create(pages * PAGE_BYTES, "w") as arena:
+        arena.touch(Extent(0, arena.capacity))
+        octets = np.frombuffer(arena.bytes_at(Extent(0, arena.capacity)), np.uint8)
+        octets[:] = 1
+        watch = arena.watch()
+        if watch is None:
+            pytest.skip("this system watches no writes")
+        written = set(range(pages))
+        for _ in range(100):
+            first = chance.randrange(pages)
+            some = range(first, min(pages, first + chance.choice([1, 16, 512, 700])))
+            extent = Extent(first * PAGE_BYTES, len(some) * PAGE_BYTES)
+            match chance.randrange(3):
+                case 0:
+                    watch.arm([extent])
+                    written -= set(some)
+                case 1:
+                    watch.disarm([extent])
+                    written |= set(some)
+                case _:
+                    octets[first * PAGE_BYTES + 7] ^= 1
+                    written.add(first)
+            seen = [
+                found
+                for each in watch.written()
+                for found in range(each.offset // PAGE_BYTES, (each.offset + each.nbytes) // PAGE_BYTES)
+            ]
+            assert written <= set(seen)
