@@ -12,6 +12,7 @@ import pytest
 from scenarios.duet import hall, spec
 from scenarios.test_host_moves import assert_like_its_twin, open_pair
 from worldline.errors import LinkCut
+from worldline.transport.protocol import RecordIn
 from worldline.wire.framing import RecordType
 
 TINY = "worldline.testing.tiny:TinyWorld"
@@ -20,12 +21,15 @@ WIDTH = 1 << 14
 
 
 class Gate:
-    """A transport whose first post has landed and does not end before it is told to."""
+    """A transport whose source hears only when it is told to of what the target has read of the first round.
+
+    No gate at the end of a post: what is posted may lie in the arena alone, and lands as the next block rewrote it.
+    """
 
     def __init__(self, inner, cut_at=None):
         self.cut_at = cut_at
         self.name, self.hands_over, self._inner = inner.name, inner.hands_over, inner
-        self.landed, self.go_on = asyncio.Event(), asyncio.Event()
+        self.read, self.go_on = asyncio.Event(), asyncio.Event()
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
@@ -46,11 +50,12 @@ class GatedLink:
             await self._inner.fence()
         await self._inner.send(record)
 
-    async def post(self, *what, **how):
-        crossed = await self._inner.post(*what, **how)
-        self._gate.landed.set()
-        await self._gate.go_on.wait()
-        return crossed
+    async def receive(self):
+        event = await self._inner.receive()
+        if isinstance(event, RecordIn) and event.data[5] == RecordType.DIGESTS:
+            self._gate.read.set()
+            await self._gate.go_on.wait()
+        return event
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ async def stage(tmp_path):
 async def move_one_block_behind(stage, transport="tcp", cut_at=None):
     gate = stage.transports["a"][transport] = Gate(stage.transports["a"][transport], cut_at)
     move = asyncio.create_task(stage.move("walk", "b", transport))
-    await gate.landed.wait()
+    await gate.read.wait()
     await stage.play("walk", 1)
     gate.go_on.set()
     return await move
@@ -77,11 +82,9 @@ async def bytes_moved(stage, world):
 
 
 async def test_rows_that_moved_are_not_sent_again(stage):
-    """Two of seven rows of each cache are new, and one was kept. How many leaves go whole beside them varies by the
-    moment of the cut: 0.41 to 0.69 of the caches on a busy machine, where dirty chunks are all of them.
-    """
+    """Two of seven rows of each cache are new, and one was kept. Other state is new every block and goes too."""
     cache_bytes = 2 * 7 * 2 * WIDTH * 4
-    assert await bytes_moved(stage, TINY) < 0.8 * cache_bytes
+    assert await bytes_moved(stage, TINY) < 0.6 * cache_bytes
 
 
 async def test_rows_of_an_engine_that_declares_nothing_are_found_by_what_they_hold(stage):
