@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import socket
+import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 from threading import Thread
 
@@ -13,14 +15,24 @@ import numpy as np
 from worldline.kernel import kernel
 from worldline.lab.bench.frame import Cell, Finding, Trial
 from worldline.lab.bench.moving import Stage, staged
-from worldline.schema.layout import LEAF_BYTES_MAX, Extent
+from worldline.lab.bench.pair.own import filled_arena, leaves_of
+from worldline.lab.bench.pair.parent import Pair, Transfer
+from worldline.schema.layout import Extent
 from worldline.schema.receipt import Mode
 from worldline.snapshot.arena import Arena
 from worldline.units import parse_bytes
 from worldline.verify.digests import leaf_digests
+from worldline.worlds.protocol import OptionValue
 
 GIB = 1024**3
 PRICED_BYTES = 256 * 1024 * 1024
+EACH = GIB / PRICED_BYTES
+LINK = "unverified"
+"""Of the pair's engines: a link without digests."""
+SPARE = 4
+"""Times the memory that is to be touched: what was freed last is not all that the system hands out next."""
+CORES_BESIDE = 4
+"""From so many on, a link's two sides and their digests have a core each."""
 SMALL = "30MB"
 """A session whose pause is all overhead: the world's entries are as many."""
 WAYS = {
@@ -43,36 +55,36 @@ def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> F
         Of a block.
     """
     with _Steps(trial) as steps:
-        costs: dict[str, float] = {}
-        for name, step in steps.steps().items():
-            costs[name] = median(step() for _ in range(trial.rounds))
-            trial.say(f"{name}: {costs[name]:.4f} s a GiB")
-    overheads = _pauses(trial, SMALL, period_ms)
-    measured = _pauses(trial, bytes, period_ms)
+        costs = steps.costs()
+    overheads, measured = _pauses(trial, bytes, period_ms)
     gib = (parse_bytes(bytes) - parse_bytes(SMALL)) / GIB
-    paid: dict[str, tuple[str, ...]] = {
-        # Source and target read at once, each on a core of its own; the target's first reading faults its mapping in.
-        "hand-over, frozen": ("digest, fresh mapping",),
-        # The copy faults both mappings in while the source reads; then the target reads twice, on two threads.
-        "freeze by copy": ("copy, fresh mappings", "digest"),
+    digested = costs["digest"]
+    if len(os.sched_getaffinity(0)) >= CORES_BESIDE:  # digests cost nothing beside what is slower
+        over_tcp = max(costs["send and receive"], digested)
+    else:
+        over_tcp = costs["send and receive"] + digested
+    paid = {
+        # Source and target read at once; both have the arena mapped and faulted in before the freeze.
+        "hand-over, frozen": costs["digest, two at once"],
+        # The copy faults both mappings in while the source reads; then the target reads.
+        "freeze by copy": costs["copy, fresh mappings"] + digested,
         # The target faults its arena in before the freeze.
-        "freeze over tcp": ("send and receive", "digest"),
+        "freeze over tcp": over_tcp,
     }
     rows: list[Mapping[str, Cell]] = [
         {"what": name, "s a GiB": round(cost, 4), "predicted ms": None, "measured ms": None}
         for name, cost in costs.items()
     ]
     agreement: list[float] = []
-    for way, steps_paid in paid.items():
-        predicted_s = median(overheads[way]) + gib * sum(costs[step] for step in steps_paid)
-        found_s = median(measured[way])
-        agreement.append(min(predicted_s / found_s, found_s / predicted_s))
+    for way, cost in paid.items():
+        predicted_s = overheads[way] + gib * cost
+        agreement.append(min(predicted_s / measured[way], measured[way] / predicted_s))
         rows.append(
             {
                 "what": f"pause: {way}",
                 "s a GiB": None,
                 "predicted ms": round(1e3 * predicted_s, 1),
-                "measured ms": round(1e3 * found_s, 1),
+                "measured ms": round(1e3 * measured[way], 1),
             }
         )
     samples = trial.interleave({"read": lambda: costs["read"]}, "s")
@@ -81,14 +93,34 @@ def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> F
     )
 
 
-def _pauses(trial: Trial, size: str, period_ms: float) -> dict[str, list[float]]:
-    with staged(trial, {"bytes": size, "vae": False, "block_period_ms": period_ms}, size) as stage:
-        samples = trial.interleave({name: _pause(stage, name) for name in WAYS}, "s")
-    return {name: list(found) for name, found in samples.arms.items()}
+def _pauses(trial: Trial, size: str, period_ms: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds by way, of a small session and of one of `size`, all measured in the same rounds."""
+    with contextlib.ExitStack() as stages:
+        arms: dict[str, Callable[[], float]] = {}
+        for each in (SMALL, size):
+            options: dict[str, OptionValue] = {"bytes": each, "vae": False, "block_period_ms": period_ms}
+            stage = stages.enter_context(staged(trial, options, each))
+            stage.still()
+            arms |= {f"{each}, {way}": _pause(stage, way, each) for way in WAYS}
+        medians = trial.interleave(arms, "s").medians
+    small, large = ({way: medians[f"{each}, {way}"] for way in WAYS} for each in (SMALL, size))
+    return small, large
 
 
-def _pause(stage: Stage, way: str) -> Callable[[], float]:
-    return lambda: stage.played(*WAYS[way]).pause_s
+def _pause(stage: Stage, way: str, size: str) -> Callable[[], float]:
+    def run() -> float:
+        _call_back(parse_bytes(size))
+        return stage.played(*WAYS[way]).pause_s
+
+    return run
+
+
+def _call_back(nbytes: int) -> None:
+    """Has more than so much memory and frees it. What a virtual machine leaves free its host takes back after seconds:
+    touching that anew costs three times what a fresh page does, and no price list would know whom it meets.
+    """
+    with Arena.create(SPARE * nbytes, "prices-back") as arena:
+        arena.touch(Extent(0, arena.capacity))
 
 
 class _Steps:
@@ -97,12 +129,11 @@ class _Steps:
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._whole = Extent(0, PRICED_BYTES)
-        self._leaves = [Extent(at, LEAF_BYTES_MAX) for at in range(0, PRICED_BYTES, LEAF_BYTES_MAX)]
+        self._leaves = leaves_of(PRICED_BYTES)
 
     def __enter__(self) -> _Steps:
-        self._source = Arena.create(PRICED_BYTES, "prices")
+        self._source = filled_arena(PRICED_BYTES, "prices", 0)
         self._octets = np.frombuffer(self._source.bytes_at(self._whole), np.uint8)
-        self._octets[:] = np.resize(np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8), PRICED_BYTES)
         self._target = np.zeros(PRICED_BYTES, np.uint8)
         self._target[:] = 1
         return self
@@ -111,54 +142,68 @@ class _Steps:
         del self._octets
         self._source.close()
 
-    def steps(self) -> dict[str, Callable[[], float]]:
-        """Seconds a GiB each, but for the commit, which is a move's."""
-        each = GIB / PRICED_BYTES
-
-        def timed(work: Callable[[], object]) -> Callable[[], float]:
-            return lambda: each * self._trial.seconds(work)
-
+    def costs(self) -> dict[str, float]:
+        """Seconds a GiB of each step by its name, and of the commit, which is a move's."""
         words = self._octets.view(np.uint64)
-        return {
-            "read": timed(lambda: np.bitwise_or.reduce(words)),
-            "copy": timed(lambda: kernel().copy(self._target, self._octets)),
-            "digest": timed(lambda: leaf_digests(self._source, self._leaves)),
-            "digest, fresh mapping": timed(self._digest_fresh),
-            "copy, fresh mappings": timed(self._copy_fresh),
-            "codec": timed(lambda: kernel().encode_granules(self._octets, True)),
-            "send and receive": timed(lambda: self._through_a_socket(self._target)),
-            "send and receive, fresh mapping": timed(self._receive_fresh),
-            "commit, a move": lambda: self._trial.seconds(self._commit),
+        found: dict[str, float] = {}
+
+        def note(name: str, cost: float) -> None:
+            found[name] = cost
+            self._trial.say(f"{name}: {cost:.4f} s a GiB")
+
+        steps: dict[str, Callable[[], float]] = {
+            "read": self._timed(lambda: np.bitwise_or.reduce(words)),
+            "copy": self._timed(lambda: kernel().copy(self._target, self._octets)),
+            "digest": self._timed(self._digest),
+            "digest, two at once": self._timed(self._digest_by_two),
+            "digest, fresh mapping": self._digest_fresh,
+            "copy, fresh mappings": self._copy_fresh,
+            "codec": self._timed(lambda: kernel().encode_granules(self._octets, True)),
         }
+        for name, step in steps.items():
+            note(name, EACH * median(step() for _ in range(self._trial.rounds)))
+        transfers = self._transfers()
+        note("send and receive", EACH * median(each.seconds for each in transfers))
+        note("send, processor time", EACH * median(each.source_cpu_s for each in transfers))
+        note("receive, processor time", EACH * median(each.target_cpu_s for each in transfers))
+        found["commit, a move"] = median(self._trial.seconds(self._commit) for _ in range(self._trial.rounds))
+        self._trial.say(f"commit: {found['commit, a move']:.4f} s a move")
+        return found
 
-    def _digest_fresh(self) -> None:
+    def _timed(self, work: Callable[[], object]) -> Callable[[], float]:
+        return lambda: self._trial.seconds(work)
+
+    def _digest(self) -> None:
+        leaf_digests(self._source, self._leaves)
+
+    def _digest_by_two(self) -> None:
+        """As the two sides of a hand-over, which read the same memory."""
+        other = Thread(target=self._digest)
+        other.start()
+        self._digest()
+        other.join()
+
+    def _digest_fresh(self) -> float:
         with Arena.attach(self._source.fd, self._source.capacity, writable=False) as mapped:
-            leaf_digests(mapped, self._leaves)
+            return self._trial.seconds(lambda: leaf_digests(mapped, self._leaves))
 
-    def _copy_fresh(self) -> None:
+    def _copy_fresh(self) -> float:
+        _call_back(PRICED_BYTES)
         with (
             Arena.attach(self._source.fd, self._source.capacity, writable=False) as mapped,
             Arena.create(PRICED_BYTES, "prices-copy") as copied,
         ):
             places = [np.frombuffer(arena.bytes_at(self._whole), np.uint8) for arena in (copied, mapped)]
-            kernel().copy(*places)
-            del places
+            took_s = self._trial.seconds(partial(kernel().copy, *places))
+            places.clear()  # a view keeps its arena from closing
+        return took_s
 
-    def _receive_fresh(self) -> None:
-        with Arena.create(PRICED_BYTES, "prices-received") as received:
-            self._through_a_socket(np.frombuffer(received.bytes_at(self._whole), np.uint8))
-
-    def _through_a_socket(self, into: np.ndarray) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            sending = socket.create_connection(server.getsockname())
-            receiving, _ = server.accept()
-        with sending, receiving:
-            thread = Thread(target=sending.sendall, args=(self._octets.data,))
-            thread.start()
-            view = into.data
-            while view:
-                view = view[receiving.recv_into(view) :]
-            thread.join()
+    def _transfers(self) -> list[Transfer]:
+        """Over a link as a move has one, between two processes, its target's arena faulted in before."""
+        with Pair.start(PRICED_BYTES) as pair:
+            pair.open(LINK)
+            pair.transfer(LINK)
+            return [pair.transfer(LINK) for _ in range(self._trial.rounds)]
 
     def _commit(self) -> None:
         """One durable transaction, as a swap of the owner is one."""

@@ -22,10 +22,16 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One transfer: wall time at the source, processor time of both processes."""
+    """One transfer: wall time at the source, processor time of each process."""
 
     seconds: float
-    cpu_s: float
+    source_cpu_s: float
+    target_cpu_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        """Of both processes."""
+        return self.source_cpu_s + self.target_cpu_s
 
 
 def check_installed(name: str) -> None:
@@ -89,7 +95,7 @@ class Pair:
                 child = waiting.pop(output)
                 answers[child] = child.answer()
         source, target = answers[self._source], answers[self._target]
-        return Transfer(source["seconds"], source["cpu_s"] + target["cpu_s"])
+        return Transfer(source["seconds"], source["cpu_s"], target["cpu_s"])
 
     def close(self, name: str) -> None:
         for child in (self._source, self._target):
