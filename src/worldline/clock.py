@@ -29,7 +29,7 @@ class SystemClock:
 
 
 def thread_cpu_s() -> float:
-    """Processor time that the calling thread has used. For measurements; nothing is decided by it."""
+    """Processor time that the calling thread has used. For measurements: no deadline is kept by it."""
     return time.thread_time()
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from worldline.capacity.coding import Coding, best_codec
-from worldline.clock import Clock, SystemClock
+from worldline.clock import Clock, SystemClock, thread_cpu_s
 from worldline.codecs.protocol import Codec
 from worldline.codecs.registry import CODECS, available, codec, codec_of
 from worldline.errors import BadValue, LinkCut, MissingExtra
@@ -64,7 +64,7 @@ WON_MIN: Final = 1.02
 """A step that was less than so many times as fast as the link is raw did not pay."""
 REST_BYTES: Final = 64 * MIB
 """For how much such a codec is not used, at first."""
-SHARE_OF_LAST: Final = 0.25
+SHARE_OF_LAST: Final = 0.125
 """How much one more slice counts in what is known of a codec."""
 
 
@@ -101,12 +101,16 @@ class Coder:
         clock: Clock | None = None,
         load: Callable[[], float] | None = None,
         budget: Budget | None = None,
+        spent_s: Callable[[], float] = thread_cpu_s,
     ) -> None:
-        """`load`: runnable threads a core. What is spent of `budget` here, the sending thread waits for."""
+        """`load`: runnable threads a core. What is spent of `budget` here, the sending thread waits for. `spent_s`: the
+        calling thread's processor time.
+        """
         self._arena = arena
         self.choice = check_choice(choice)
         self._clock = clock or SystemClock()
         self._load = load or load_a_core
+        self._spent_s = spent_s
         self._budget = budget
         self._allowed: frozenset[str] = frozenset()
         self._pool: ThreadPoolExecutor | None = None
@@ -230,7 +234,9 @@ class Coder:
         return best_codec(link, max(extent.nbytes, STEP_BYTES), SLICE_BYTES, awake)
 
     def _sample(self, extent: Extent, link_bytes_per_s: float) -> None:
-        """Tries each codec that may gain on a part from the middle; none on a busy machine."""
+        """Tries each codec that may gain on a part from the middle; none on a busy machine. By processor time: half a
+        millisecond by the wall, with another thread in its middle, says that a codec is ten times as slow as it is.
+        """
         part = Extent(extent.offset + (extent.nbytes - SAMPLE_BYTES) // 2, SAMPLE_BYTES)
         octets = bytes(self._arena.bytes_at(part))
         back = memoryview(bytearray(SAMPLE_BYTES))
@@ -241,11 +247,11 @@ class Coder:
             likely = replace(LIKELY[name], ratio=64.0) if name == "zeros" else LIKELY[name]
             if best_codec(link_bytes_per_s, MIB * 1024, SLICE_BYTES, {name: likely}) is None:
                 continue
-            began_s = self._clock.monotonic_s()
+            began_s = self._spent_s()
             encoded = codec(name).encode(memoryview(octets))
-            between_s = self._clock.monotonic_s()
+            between_s = self._spent_s()
             codec(name).decode_into(encoded, back)
-            decode_s = self._clock.monotonic_s() - between_s
+            decode_s = self._spent_s() - between_s
             rates = [SAMPLE_BYTES / max(spent_s, 1e-9) for spent_s in (between_s - began_s, decode_s)]
             self._known[name] = Coding(SAMPLE_BYTES / encoded.nbytes, *rates)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from worldline.clock import ManualClock
+from worldline.codecs.registry import codec
 from worldline.errors import BadValue, LinkCut, Malformed, MissingExtra
 from worldline.schema.layout import Extent
 from worldline.snapshot.arena import Arena
 from worldline.testing.codecs import values
 from worldline.testing.transports import CAPACITY_BYTES, content, joined, landed, linked
+from worldline.transport import coding
 from worldline.transport.coding import (
     PROBE_AGAIN_BYTES,
     PROBE_BYTES,
@@ -66,7 +70,7 @@ def extents_of(records: Iterable[Record]) -> list[Extent]:
 
 
 def coder_of(arena: Arena, clock: ManualClock, choice: str = "auto", numbers: Iterable[int] = ALL) -> Coder:
-    coder = Coder(arena, choice, clock, load=lambda: 0.5)
+    coder = Coder(arena, choice, clock, load=lambda: 0.5, spent_s=clock.monotonic_s)
     coder.allow(numbers)
     return coder
 
@@ -85,6 +89,31 @@ def test_a_slow_link_is_measured_raw_and_then_carries_codes(arena: Arena) -> Non
     assert coder.link_bytes_per_s == pytest.approx(1e8)
     assert coder.saved_bytes > (ARENA_BYTES - WARM_BYTES - PROBE_BYTES) // 4
     coder.close()
+
+
+class Interrupted:
+    """A codec beside which another thread runs for a second whenever the sending thread tries it."""
+
+    def __init__(self, name: str, clock: ManualClock) -> None:
+        self._codec, self._clock = codec(name), clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codec, name)
+
+    def encode(self, octets: memoryview) -> memoryview:
+        if threading.current_thread() is threading.main_thread():
+            self._clock.advance(1.0)
+        return self._codec.encode(octets)
+
+
+def test_a_codec_that_waits_for_a_core_while_it_is_tried_is_not_slow(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(coding, "codec", lambda name: Interrupted(name, clock))
+    coder = Coder(arena, clock=clock, load=lambda: 0.5, spent_s=lambda: 0.0)
+    coder.allow(ALL)
+    assert Encoded in kinds(sent(coder, clock, 1e8))
 
 
 def test_what_is_sent_covers_each_byte_once_and_in_order(arena: Arena) -> None:
