@@ -7,6 +7,7 @@ measure themselves, because moves are admitted against what they can take.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ JOB_BYTES = 32 * 1024 * 1024
 """A job is a batch of whole leaves of about this much, so that a leaf costs no task of its own."""
 RATE_BYTES_PER_S_UNMEASURED = 1e9
 """What a lane is taken to digest until it has shown what it does."""
+NICENESS = 5
+"""A lane's above its process's, where they want the same core: a thread that receives and waits for a lane leaves its
+link idle, and an engine leaves its player waiting. What lanes leave, an engine reads at its boundary.
+"""
 _MEASURED_BYTES_MIN = 1024 * 1024
 STRETCH_BYTES = 16 * 1024 * 1024
 """What is digested between two measurements: a leaf alone says more about the scheduler than about the lane."""
@@ -41,7 +46,7 @@ class Lanes:
         self.threads = threads
         self._clock = clock or SystemClock()
         self._budget = budget
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lane")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lane", initializer=_give_way)
         self._room = threading.BoundedSemaphore(jobs_max)
         self._jobs_max = jobs_max
         self._lock = threading.Lock()
@@ -197,6 +202,12 @@ class Lanes:
         finally:
             with self._lock:
                 self._freed.discard(entry)
+
+
+def _give_way() -> None:
+    """Of the calling thread alone: on Linux a thread has a niceness of its own."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 def batches(extents: Sequence[Extent]) -> list[list[Extent]]:

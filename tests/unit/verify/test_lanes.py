@@ -1,6 +1,7 @@
 """Lanes digest off the event loop, behind a bounded queue, and know their own rate."""
 
 import asyncio
+import os
 import threading
 
 import pytest
@@ -12,6 +13,7 @@ from worldline.schema.layout import Extent
 from worldline.verify.digests import leaf_digests
 from worldline.verify.lanes import (
     JOB_BYTES,
+    NICENESS,
     RATE_BYTES_PER_S_UNMEASURED,
     STRETCH_BYTES,
     STRETCHES,
@@ -177,6 +179,18 @@ def test_close_waits_for_the_lane_that_reads():
     lanes.close()
     with pytest.raises(RuntimeError):
         lanes.submit(memory, jobs(1))
+
+
+def test_a_lane_gives_way_to_the_other_threads_of_its_process(lanes):
+    class Asked(Octets):
+        def bytes_at(self, extent):
+            self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            return super().bytes_at(extent)
+
+    memory, before = Asked(MIB), os.getpriority(os.PRIO_PROCESS, 0)
+    lanes.submit(memory, [Extent(0, MIB)])[0].result()
+    assert memory.niceness == min(before + NICENESS, 19)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_lanes_without_a_thread_or_room_are_a_mistake():

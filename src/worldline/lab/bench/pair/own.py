@@ -54,6 +54,18 @@ class _Half:
         self.arena.close()
 
 
+class _Landed:
+    """How far a transfer has come: bytes land in order."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.more = asyncio.Event()
+
+    def until(self, end: int) -> None:
+        self.end = end
+        self.more.set()
+
+
 class _Target(_Half):
     def __init__(self, where: Where, verifies: bool) -> None:
         super().__init__(where, None)
@@ -69,28 +81,30 @@ class _Target(_Half):
     async def _serve(self) -> None:
         if self._link is None:
             self._link = await self._listener.accept(WAIT_S)
-        link = self._link
-        jobs: list[asyncio.Task[list[records.LeafDigest]]] = []
-        begun = 0
+        link, landed = self._link, _Landed()
+        digesting = asyncio.create_task(self._digests(landed))
         async with asyncio.timeout(WAIT_S):
             while isinstance(event := await link.receive(), Landed):
-                ended = self._leaves_until(event.extent)
-                if self.verifies and ended > begun:
-                    jobs.append(asyncio.create_task(self._digest(self.leaves[begun:ended])))
-                    begun = ended
+                landed.until(event.extent.offset + event.extent.nbytes)
         end = records.decode_record(event.data)
         assert isinstance(end, records.RoundEnd), "a round is closed"
-        found = [leaf for part in await asyncio.gather(*jobs) for leaf in part]
-        await link.send(records.encode(records.Digests(end.round, tuple(found))))
+        found = zip(self.leaves, await digesting, strict=False)  # no digests where nothing is verified
+        answer = records.Digests(end.round, tuple(records.LeafDigest(*leaf) for leaf in found))
+        await link.send(records.encode(answer))
 
-    def _leaves_until(self, landed: Extent) -> int:
-        """Leaves that lie before the end of what has landed, which comes in order."""
-        end = landed.offset + landed.nbytes
-        return len(self.leaves) if end == self.nbytes else end // LEAF_BYTES_MAX
-
-    async def _digest(self, leaves: list[Extent]) -> list[records.LeafDigest]:
-        digests = await self.lanes.digests(self.arena, leaves)
-        return [records.LeafDigest(leaf, digest) for leaf, digest in zip(leaves, digests, strict=True)]
+    async def _digests(self, landed: _Landed) -> list[bytes]:
+        """As a move has leaves read: what landed meanwhile is the next reading, and the last one is hurried."""
+        found: list[bytes] = []
+        while self.verifies and len(found) < len(self.leaves):
+            await landed.more.wait()
+            landed.more.clear()
+            whole = landed.end == self.nbytes
+            leaves = self.leaves[len(found) : None if whole else landed.end // LEAF_BYTES_MAX]
+            if whole:
+                found += await asyncio.to_thread(self.lanes.read, self.arena, leaves)
+            else:
+                found += await self.lanes.digests(self.arena, leaves)
+        return found
 
     def close(self) -> None:
         if self._link is not None:
