@@ -55,6 +55,7 @@ class Hanging:
         self._goes_on = asyncio.Event()
         self._goes_on.set()
         self.handled = []
+        self.heard = []
 
     def hang(self):
         self._goes_on.clear()
@@ -63,6 +64,7 @@ class Hanging:
         self._goes_on.set()
 
     async def handle(self, peer, message):
+        self.heard.append(type(message))
         await self._goes_on.wait()
         answer = await self._host.handle(peer, message)
         self.handled.append(type(message))

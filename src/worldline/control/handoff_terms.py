@@ -20,6 +20,10 @@ class Retries:
     delay_s_max: float = 2.0
     attempts_max: int = 40
     """Of a call whose failure leaves a session without an owner that plays, or a host with a session that is over."""
+    discards_max: int = 3
+    """Of a discard, before the order ends without it: the session plays on at its source, and nobody is to wait for a
+    target that hangs. Whoever carries orders out owes it to the target for as long as it lives.
+    """
 
     def delay_s(self, failures: int) -> float:
         """Before the next call after `failures` failed ones."""
@@ -41,7 +45,8 @@ class Patience:
 
     def exhausted(self, call: Call) -> bool:
         """Whether this failure of `call` is the last one that is borne."""
-        return self._failures.get(call, 0) + 1 >= self._retries.attempts_max
+        borne = self._retries.discards_max if call is Call.DISCARD else self._retries.attempts_max
+        return self._failures.get(call, 0) + 1 >= borne
 
     def denied(self, code: str) -> bool:
         """The target itself has said often enough that it can't activate. Its silence says nothing, however long: only

@@ -115,6 +115,8 @@ class Controller:
         self._moves = Moves(self._sessions, self._book, clock, faults, self._subscribers.pid, grants)
         self._keyed: dict[str, asyncio.Future[Session | Move]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._recovered = asyncio.Event()
+        """The sessions of unfinished orders are held: what hosts have, and don't, may be judged."""
         self._hosts: Hosts
         self._operations: Operations
         self._server: Server
@@ -133,6 +135,7 @@ class Controller:
         seen = {incarnation.host: incarnation for incarnation in await self._store.incarnations()}
         self._hosts = self._sessions.hosts = Hosts(self._run_dir, events, seen)
         await self._moves.recover(self._spawn)
+        self._recovered.set()
         for host in hosts:
             self._hosts.add(host)
         for host, cordon in (await self._store.cordons()).items():
@@ -351,6 +354,7 @@ class Controller:
 
     async def _on_host(self, link: HostLink, peer: Peer) -> None:
         assert link.incarnation is not None
+        await self._recovered.wait()
         await self._store.remember(link.incarnation)
         await self._record_signer(link)
         await self._sessions.reconcile(link)

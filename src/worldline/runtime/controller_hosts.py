@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
 
 from worldline.errors import HostCordoned, HostGone, PlanMismatch, TimedOut, UnknownHost, WorldlineError
-from worldline.runtime.messages import Cordon, Describe, Host, HostFacts, PlanOf, Progress, SessionFailed, SessionSpec
+from worldline.runtime.messages import (
+    Cordon,
+    Describe,
+    Discard,
+    Host,
+    HostFacts,
+    PlanOf,
+    Progress,
+    SessionFailed,
+    SessionSpec,
+)
 from worldline.runtime.rpc import Reconnecting
 from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.run_dir import host_socket, hosts_in
@@ -77,6 +87,7 @@ class HostLink:
         self._plans: dict[SpecKey, Plan] = {}
         self._over: list[str] = []
         self._silent = asyncio.Event()
+        self._owed: dict[str, Discard] = {}
         self._pidfd: int | None = None
         if seen is not None and not _lives(seen):
             self._over.append(seen.generation)
@@ -123,9 +134,13 @@ class HostLink:
         """Asks the host. Raises what it answers, `HostGone` while it can't be reached, `TimedOut`."""
         return await self._link.call(message, answer, timeout_s)
 
-    async def call_while_it_answers(self, message: object, answer: type[T], timeout_s: float) -> T:
-        """As `call`, for what may take long: raises `HostGone` as soon as the host falls silent. What it does of it
-        later is not known here.
+    @overload
+    async def call_while_it_answers(self, message: object, answer: None, timeout_s: float) -> None: ...
+    @overload
+    async def call_while_it_answers(self, message: object, answer: type[T], timeout_s: float) -> T: ...
+    async def call_while_it_answers(self, message: object, answer: Any, timeout_s: float) -> Any:
+        """As `call`, for what may take long: raises `HostGone` as soon as the host falls silent, and where it is so
+        already once it was sent. What it does of it later is not known here.
         """
         calling = asyncio.ensure_future(self.call(message, answer, timeout_s))
         silence = asyncio.ensure_future(self._silent.wait())
@@ -151,6 +166,15 @@ class HostLink:
         """Tells the host, if it can be reached now; whatever hangs on it must end without it too."""
         with contextlib.suppress(HostGone):
             self._link.peer.notify(notice)
+
+    def owe(self, move: str) -> None:
+        """It could not be told that this move is off, and is told when it answers again."""
+        self._owed[move] = Discard(move)
+
+    async def _tell_what_is_owed(self) -> None:
+        for move, discard in tuple(self._owed.items()):
+            await self.call(discard, None, DESCRIBE_WAIT_S)
+            del self._owed[move]
 
     def plans(self) -> list[Plan]:
         return list(self._plans.values())
@@ -200,8 +224,7 @@ class HostLink:
                 continue
             try:
                 await self.describe()
-            except TimedOut:
-                self._falls_silent()
+                await self._tell_what_is_owed()
             except WorldlineError as error:
                 log.info("host %s did not describe itself: %s", self.id, error)
 
@@ -212,8 +235,12 @@ class HostLink:
             self._events.changed(self)
 
     async def describe(self) -> HostFacts:
-        """Its facts as they are now. Raises as `call`."""
-        facts = await self.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
+        """Its facts as they are now. Raises `HostGone`, also where it is connected and does not answer."""
+        try:
+            facts = await self.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
+        except TimedOut as error:
+            self._falls_silent()
+            raise self.not_alive() from error
         if facts.generation != self.generation:
             return facts
         if facts != self.facts or self._silent.is_set():
@@ -347,16 +374,26 @@ class Hosts:
 
     async def equal(self, spec: SessionSpec, plan_digest: str, not_on: str | None, room: Room = NO_ROOM) -> HostLink:
         """The first of `candidates` whose plan is the given one and which has `room`, be it in a warm slot; where all
-        are full, the emptiest of them. Raises `PlanMismatch`.
+        are full, the emptiest of them. Raises `PlanMismatch`, or `HostGone` where one could not say.
         """
         full: HostLink | None = None
+        silent: HostGone | None = None
         for link in self.candidates(None):
-            if link.id != not_on and (await link.plan_of(spec)).digest == plan_digest:
+            if link.id == not_on:
+                continue
+            try:
+                plan = await link.plan_of(spec)
+            except HostGone as error:
+                silent = error
+                continue
+            if plan.digest == plan_digest:
                 if link.room_bytes(room.arena_bytes) >= room.state_bytes:
                     return link
                 full = full or link
         if full is not None:
             return full
+        if silent is not None:
+            raise silent
         where = "no host" if not_on is None else f"no host but {not_on}"
         raise PlanMismatch(f"{where} has the kernel plan that this session needs", plan=plan_digest)
 

@@ -24,12 +24,10 @@ from worldline.errors import BadValue, HostGone, Internal, RecordFailed, Worldli
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_grants import Grants
-from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts, Room
+from worldline.runtime.controller_hosts import HostLink, Hosts, Room
 from worldline.runtime.controller_orders import OrderRun
 from worldline.runtime.controller_sessions import Sessions
 from worldline.runtime.messages import (
-    Describe,
-    HostFacts,
     Move,
     MoveRequest,
     ParkRequest,
@@ -416,7 +414,7 @@ def owner_of(row: Session) -> str:
 
 async def _facts_of(source: HostLink, row: Session) -> SessionFacts:
     """The session as its host has it now."""
-    facts = await source.call(Describe(), HostFacts, DESCRIBE_WAIT_S)
+    facts = await source.describe()
     for held in facts.sessions:
         if held.session == row.id:
             return held

@@ -277,9 +277,9 @@ class Operations:
         known = self._known[operation]
         sentence = error.sentence if isinstance(error, WorldlineError) else f"{type(error).__name__}: {error}"
         host = known.request.host or ""
-        stay: list[str | None] = [row.id for row in self._book.rows() if host and row.host == host]
-        left = [OperationLeft(session, host, sentence) for session in stay or [None]]
-        return replace(known, left=[*known.left, *left])
+        stay: list[str | None] = [row.id for row in self._book.rows() if host and row.host == host] or [None]
+        others = [left for left in known.left if left.session not in stay]
+        return replace(known, left=[*others, *(OperationLeft(session, host, sentence) for session in stay)])
 
     async def _passes(self, operation: Operation) -> Operation:
         request, cancelled = operation.request, self._cancelled[operation.id]

@@ -162,8 +162,9 @@ class OrderRun:
                 raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
             wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
             link = self._ends.link(side)
+            ask = link.call_while_it_answers if call in FOR_NOTHING else link.call
             result = await self._trouble.carry(
-                STEP_OF_CALL[call], lambda: link.call(request.message, request.answered_by, wait_s)
+                STEP_OF_CALL[call], lambda: ask(request.message, request.answered_by, wait_s)
             )
             _check_signer(result, link)
             event = request.event(result)
@@ -173,6 +174,8 @@ class OrderRun:
             event = words.HostGone(side) if call in NEEDS_MEMORY else _failed(call, error)
         except WorldlineError as error:
             event = _failed(call, error)
+            if call is Call.DISCARD:
+                self._ends.link(side).owe(self.order.move)
         await self._trouble.hear(STEP_OF_CALL[call], lambda: self.feed(event))
 
     async def _read_owner(self, delay_s: float) -> None:
@@ -320,6 +323,8 @@ _PROOF_OF = {
 """The call that is answered with a proof."""
 SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 """Calls that do no bulk work."""
+FOR_NOTHING = frozenset({Call.PREPARE_TARGET, Call.LOAD_IMAGE, Call.AWAIT_PREPARED, Call.DISCARD})
+"""Calls to a target that is nobody's owner: once it is silent nothing is to be had of it, and its session goes on."""
 NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})
 """Calls about state in a host's memory that are repeated until they succeed: a process that does not know it is not the
 one that had it."""

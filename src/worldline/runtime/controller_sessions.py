@@ -16,10 +16,12 @@ from dataclasses import dataclass
 import msgspec
 
 from worldline.errors import (
+    AlreadyThere,
     BadValue,
     HostCordoned,
     HostGone,
     Internal,
+    MoveInProgress,
     NoCapacity,
     RecordFailed,
     SessionClosed,
@@ -131,13 +133,15 @@ class Sessions:
         for host in self.hosts.candidates(wish):
             try:
                 return host, await self._open_at(host, session, spec, witness)
-            except (NoCapacity, HostGone, HostCordoned) as error:
-                refusal = error
+            except (NoCapacity, HostGone, HostCordoned, AlreadyThere, MoveInProgress) as error:
+                refusal = error  # there or on its way there already: opened for somebody who has given up
         assert refusal is not None
         raise refusal
 
     async def _open_at(self, host: HostLink, session: str, spec: SessionSpec, witness: bool) -> SessionFacts:
         self.hosts.check_takes(host.id)
+        if not host.alive:  # since the candidates were named
+            raise host.not_alive()
         self._opening[session] = host.id
         order = OpenSession(session, 1, spec, witness)
         return await host.call_while_it_answers(order, SessionFacts, PLAN_WAIT_S)  # what it opens later is a stray

@@ -20,6 +20,8 @@ from worldline.runtime.messages import HostFacts, Session, SessionFacts
 from worldline.schema.receipt import Mode
 
 HOUR_S = 3600.0
+OTHERS_WAIT_S = 2.0
+"""For a host that is asked what it has room for: one that hangs must not hold up the emptying of another."""
 RECEIPTS_READ_MAX = 64
 """Of one session: more moves than that in an hour are over any budget."""
 
@@ -43,7 +45,7 @@ class Surveyor:
     async def survey(self, leaving: Sequence[str] | None) -> Survey:
         """The sessions on the hosts `leaving` (None: on every living one), and every living host as a seat.
 
-        Raises `HostGone`, `TimedOut` where a host of `leaving` can't be asked; any other that does not answer is left
+        Raises `HostGone` where a host of `leaving` can't be asked; any other that does not answer is left
         out, with its sessions.
         """
         asked = [link for link in self._hosts.all() if link.alive]
@@ -61,13 +63,16 @@ class Surveyor:
         return Survey(tuple(seats), tuple(sittings))
 
     async def _ask(self, link: HostLink, must: bool) -> HostFacts | None:
-        try:
+        if must:
             return await link.describe()
+        try:
+            async with asyncio.timeout(OTHERS_WAIT_S):
+                return await link.describe()
         except Unavailable as error:
-            if must:
-                raise
-            log.warning("host %s is left out, it did not answer: %s", link.id, error)
-            return None
+            log.warning("host %s is left out: %s", link.id, error)
+        except TimeoutError:
+            log.warning("host %s is left out, it did not answer within %g s", link.id, OTHERS_WAIT_S)
+        return None
 
     async def idle_s(self, session: str) -> float | None:
         """How long its player has not acted, by its host's word of now; None where no host has it."""

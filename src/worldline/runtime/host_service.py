@@ -171,12 +171,16 @@ class Host:
         session.start()
 
     async def forget(self, name: str) -> None:
-        """The session ends here: thread joined, arena unmapped, memory given back. Idempotent."""
+        """The session ends here: thread joined, arena unmapped, memory given back. Idempotent: of two who wait for the
+        end one gives back, and a later session of that name keeps what it has.
+        """
         session = self.sessions.get(name)
-        if session is not None:
-            await session.close()
+        if session is None:
+            return
+        await session.close()
+        if self.sessions.get(name) is session:
             del self.sessions[name]
-        self.memory.release(name)
+            self.memory.release(name)
 
     @contextlib.contextmanager
     def new_name(self, name: str) -> Iterator[None]:

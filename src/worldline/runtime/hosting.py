@@ -126,7 +126,7 @@ class HostedSession:
         self._last_queued = engine.position.number
         self._acted_at_s = engine.clock.wall_s()
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Lets the session play."""
@@ -134,14 +134,17 @@ class HostedSession:
         self._task = asyncio.create_task(self._play(), name=f"play-{self.identity.session}")
 
     async def close(self, wait: bool = True) -> None:
-        """Ends the session here: loop and thread joined, arena unmapped. Idempotent.
+        """Ends the session here: loop and thread joined, arena unmapped. Once; whoever asks again, or gives up asking
+        and asks anew, waits for the same end.
 
         Without `wait`, for an arena that lives on elsewhere: nothing of this process reaches it when this returns, and
         what is left of the world is freed after that.
         """
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._end(wait), name=f"close-{self.identity.session}")
+        await asyncio.shield(self._closing)
+
+    async def _end(self, wait: bool) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -157,7 +160,7 @@ class HostedSession:
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._closing is not None
 
     # ---- play
 
@@ -326,7 +329,7 @@ class HostedSession:
         return self.built.problem_with(action.action)
 
     def _refuse_if_unusable(self) -> None:
-        if self._closed:
+        if self.closed:
             raise SessionClosed(f"session {self.identity.session} is closed on this host")
         if self.poisoned is not None:
             raise Poisoned(self.poisoned, session=self.identity.session)
