@@ -22,7 +22,7 @@ class Retries:
     """Of a call whose failure leaves a session without an owner that plays, or a host with a session that is over."""
     discards_max: int = 3
     """Of a discard, before the order ends without it: the session plays on at its source, and nobody is to wait for a
-    target that hangs. Whoever carries orders out owes it to the target for as long as it lives.
+    target that hangs. A target that says later that it waits for a move which is over is told so then.
     """
 
     def delay_s(self, failures: int) -> float:

@@ -126,7 +126,7 @@ class Controller:
         await self._book.load()
         events = HostEvents(
             self._on_host,
-            self._sessions.close_strays,
+            self._on_host_described,
             self._on_host_changed,
             self._on_host_gone,
             self._on_notice,
@@ -367,6 +367,10 @@ class Controller:
         known = any(signer.host == link.id for signer in await self._store.signers())
         if await self._store.add_signer(Signer(link.id, key, self._clock.wall_s())) and known:
             log.warning("host %s signs with a new key, %s: it has lost the one it had", link.id, key)
+
+    def _on_host_described(self, link: HostLink) -> None:
+        self._sessions.close_strays(link)
+        self._moves.discard_strays(link, self._spawn)
 
     def _on_host_changed(self, link: HostLink) -> None:
         self._book.tell_host(link.view())

@@ -21,7 +21,6 @@ from worldline.errors import HostCordoned, HostGone, PlanMismatch, TimedOut, Unk
 from worldline.runtime.messages import (
     Cordon,
     Describe,
-    Discard,
     Host,
     HostFacts,
     PlanOf,
@@ -55,7 +54,7 @@ class HostEvents:
 
     connected: Callable[[HostLink, Peer], Awaitable[None]]
     described: Callable[[HostLink], None]
-    """It has just said which sessions it has."""
+    """It has just said which sessions it has, and which are to come."""
     changed: Callable[[HostLink], None]
     gone: Callable[[str, str], None]
     """Host and generation: the process has ended."""
@@ -87,7 +86,6 @@ class HostLink:
         self._plans: dict[SpecKey, Plan] = {}
         self._over: list[str] = []
         self._silent = asyncio.Event()
-        self._owed: dict[str, Discard] = {}
         self._pidfd: int | None = None
         if seen is not None and not _lives(seen):
             self._over.append(seen.generation)
@@ -167,15 +165,6 @@ class HostLink:
         with contextlib.suppress(HostGone):
             self._link.peer.notify(notice)
 
-    def owe(self, move: str) -> None:
-        """It could not be told that this move is off, and is told when it answers again."""
-        self._owed[move] = Discard(move)
-
-    async def _tell_what_is_owed(self) -> None:
-        for move, discard in tuple(self._owed.items()):
-            await self.call(discard, None, DESCRIBE_WAIT_S)
-            del self._owed[move]
-
     def plans(self) -> list[Plan]:
         return list(self._plans.values())
 
@@ -224,7 +213,6 @@ class HostLink:
                 continue
             try:
                 await self.describe()
-                await self._tell_what_is_owed()
             except WorldlineError as error:
                 log.info("host %s did not describe itself: %s", self.id, error)
 

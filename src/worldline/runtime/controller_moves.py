@@ -24,10 +24,11 @@ from worldline.errors import BadValue, HostGone, Internal, RecordFailed, Worldli
 from worldline.runtime.controller_book import Book
 from worldline.runtime.controller_ends import Cargo, Ends
 from worldline.runtime.controller_grants import Grants
-from worldline.runtime.controller_hosts import HostLink, Hosts, Room
+from worldline.runtime.controller_hosts import DESCRIBE_WAIT_S, HostLink, Hosts, Room
 from worldline.runtime.controller_orders import OrderRun
 from worldline.runtime.controller_sessions import Sessions
 from worldline.runtime.messages import (
+    Discard,
     Move,
     MoveRequest,
     ParkRequest,
@@ -78,6 +79,8 @@ class Moves:
         self._gateway_pid = gateway_pid
         self._grants = grants
         self._runs: dict[str, OrderRun] = {}
+        self._strays: set[tuple[str, str]] = set()
+        """Host and move: those that are being discarded."""
         self._ended: dict[str, asyncio.Event] = {}
         self._booked_again: dict[str, asyncio.Event] = {}
         """Of moves that an earlier controller had begun: set once they have their ports again, or won't."""
@@ -294,6 +297,26 @@ class Moves:
         """To be called when a host's process has ended."""
         for run in self._runs.values():
             run.check_hosts()
+
+    def discard_strays(self, link: HostLink, spawn: Callable[[Coroutine[object, object, None]], None]) -> None:
+        """To be called whenever a host has said what it waits for. Returns at once."""
+        assert link.facts is not None
+        for move in link.facts.arrivals:
+            if move not in self._runs and (link.id, move) not in self._strays:
+                self._strays.add((link.id, move))
+                spawn(self._discard_stray(link, move))
+
+    async def _discard_stray(self, link: HostLink, move: str) -> None:
+        """Of a move that ended without it: it did not answer when it was told so."""
+        try:
+            known = await self._book.move(move)
+            if known.outcome is not None and known.outcome != "done":
+                log.warning("host %s waits for move %s, which is over: %s", link.id, move, known.outcome)
+                await link.call(Discard(move), None, DESCRIBE_WAIT_S)
+        except WorldlineError as error:
+            log.info("host %s can't be told yet that move %s is over: %s", link.id, move, error)
+        finally:
+            self._strays.discard((link.id, move))
 
     # ---- after a restart
 

@@ -174,8 +174,6 @@ class OrderRun:
             event = words.HostGone(side) if call in NEEDS_MEMORY else _failed(call, error)
         except WorldlineError as error:
             event = _failed(call, error)
-            if call is Call.DISCARD:
-                self._ends.link(side).owe(self.order.move)
         await self._trouble.hear(STEP_OF_CALL[call], lambda: self.feed(event))
 
     async def _read_owner(self, delay_s: float) -> None:

@@ -143,6 +143,11 @@ class Moves:
         """Moves that the controller has called off: a call of theirs that arrives late begins nothing."""
         self._activating = asyncio.Lock()
 
+    @property
+    def arrivals(self) -> list[str]:
+        """See `HostFacts`."""
+        return [move for move, incoming in self._incoming.items() if not incoming.arrival.over]
+
     async def handle(self, peer: Peer, message: wire.ToHost) -> object:
         """The answer to a message about a move."""
         match message:

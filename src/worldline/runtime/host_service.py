@@ -134,6 +134,7 @@ class Host:
             sessions=[session.facts() for session in self.sessions.values()],
             signer=self._signing.public,
             lane_bytes_per_s=self._lanes.rate_bytes_per_s,
+            arrivals=self._moves.arrivals,
         )
 
     def moves_are_urgent(self) -> bool:

@@ -52,6 +52,8 @@ class HostFacts(msgspec.Struct, frozen=True):
     """Of each prewarmed slot its size: in use, and yet there for a session that needs exactly this."""
     lane_bytes_per_s: float | None = None
     """What its verification lanes digest, by their own measurement."""
+    arrivals: list[str] = []
+    """Moves for which it keeps memory: their sessions are to come, and are nobody's here yet."""
 
     @property
     def free_bytes(self) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TRANSPORT = "simulated"
 RECONCILE_S = 0.03
+DESCRIBES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 COMMITTED = frozenset({JournalPhase.COMMITTED, JournalPhase.DONE})
 
 
@@ -118,12 +119,27 @@ class Controller(Process):
                 self.tell("host %s holds %s, which the record does not give it", host.name, session)
                 epoch = engine.epoch
                 host.after(RECONCILE_S, lambda session=session, epoch=epoch: host.close(session, epoch))  # type: ignore[misc]
+        self.look_at(host)
         for session, row in self.rows.items():
             if row.owner.host == host.name and session not in self.orders:
                 here = host.engines.get(session)
                 if here is None or here.epoch != row.owner.epoch:
                     self.doom(session, f"host {host.name} was started again and no longer has the session")
         self.settle_all()
+
+    def look_at(self, host: Host) -> None:
+        """It says again and again for which moves it waits. A call of one that is over may still be on its way."""
+        for delay_s in DESCRIBES_S:
+            self.after(delay_s, lambda: self._discard_strays(host))
+
+    def _discard_strays(self, host: Host) -> None:
+        if not self.reaches(host, None):
+            return  # it is looked at when it connects
+        for move in host.arrivals:
+            entry = self.journal[move]
+            if entry.ended and entry.phase not in COMMITTED:
+                self.tell("host %s waits for %s, which is over", host.name, move)
+                host.after(RECONCILE_S, lambda order=entry.order: host.discard(order))  # type: ignore[misc]
 
     # ---- loss
 

@@ -219,6 +219,11 @@ class Host(Process):
         if engine is not None and engine.epoch <= order.epoch:
             self.forget(engine)
 
+    @property
+    def arrivals(self) -> list[str]:
+        """Moves whose sessions are to come here."""
+        return [*(move for move, run in self.targets.items() if not run.over), *filter(self.loaded.get, self.loaded)]
+
     def discard(self, order: Order) -> None:
         self.over.add(order.move)
         if order.move in self.targets:

@@ -252,6 +252,8 @@ class OrderRun:
         if finish.lost or finish.outcome is Outcome.LOST:
             controller.doom(session, "its state went with its host" if finish.error is None else finish.error.sentence)
         controller.settle(session)
+        if self.order.target is not None and finish.outcome is not Outcome.DONE:
+            controller.look_at(self.sim.hosts[self.host_id(Side.TARGET)])
 
     # ---- calls to hosts: lost, late, repeated, or answered
 
