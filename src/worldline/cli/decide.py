@@ -35,7 +35,7 @@ class What:
     state: str | None = None
     """Size of the state, like 1.67GB."""
     dirty: str | None = None
-    """How fast it is rewritten, like 0.93GB/s; without it not at all."""
+    """How fast it is rewritten, like 0.93GB/s, or 0; without it no pre-copy is promised."""
     moved_share: float | None = None
     """Part of what is rewritten that only moved; without it, that of a rolling cache, 0.5."""
     horizon: str | None = None
@@ -58,7 +58,7 @@ class Way:
     bandwidth: str | None = None
     """Of the wire, like 5.0GB/s or 10Gbit."""
     overhead: str | None = None
-    """Of a move, whatever its bytes, like 57ms; without it that of the session's own moves, or none."""
+    """Of a move, whatever its bytes, like 57ms or 0; without it that of the session's own moves, or none."""
     codec: str = NO_CODEC
     """none, or the worst ratio of a lossless codec, like 1.3."""
     compress: str = "1TB/s"
@@ -114,7 +114,7 @@ class Answer:
     """How many equal atomic moves fit the horizon over this path."""
     modes: dict[str, Judged]
     facts: dict[str, str]
-    """Where each number came from that was not given here."""
+    """Where each number came from that was not given here, and what is assumed where nobody measured it."""
 
 
 def decide(
@@ -146,11 +146,6 @@ def decide(
     found = Live.none() if what.session is None else live(shared, what.session, what.target)
     situation = _situation(what, way, found)
     plan = plan_ways(situation)
-    assumed = {} if what.moved_share is not None else {"moved share": f"{ROLLING_SHARE}, assumed: a rolling cache's"}
-    if not situation.dirty_known:
-        assumed["dirty"] = "unknown: no move of this session sent more than its state; give --dirty"
-    elif what.dirty is None and what.session is None:
-        assumed["dirty"] = "0 B/s: nobody said how fast it is rewritten"
     given = {
         "contract": _bounds(what),
         "state": what.state,
@@ -159,7 +154,7 @@ def decide(
         "overhead": way.overhead,
     }
     told = {fact: where for fact, where in found.told.items() if given.get(fact) is None}
-    answer = _answer(plan, situation, told | assumed)
+    answer = _answer(plan, situation, told | _assumed(what, way, found))
     if grid is not None:
         from worldline.lab.decision_grid import anchors_of, write_grid  # matplotlib is an extra
 
@@ -200,8 +195,26 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
         None if way.disk is None else parse_rate(way.disk),
         math.inf if memory is None else float(memory),
         way.concurrent - 1,
-        dirty_known=what.session is None or what.dirty is not None or found.dirty_bytes_per_s is not None,
+        dirty_known=what.dirty is not None or found.dirty_bytes_per_s is not None,
     )
+
+
+def _assumed(what: What, way: Way, found: Live) -> dict[str, str]:
+    """What nobody gave and nobody measured, and what is taken for it: no assumption is silent."""
+    told = {}
+    if what.moved_share is None:
+        told["moved share"] = f"{ROLLING_SHARE}, assumed: a rolling cache's"
+    if what.dirty is None and what.session is None:
+        told["dirty"] = "not given, so no pre-copy is promised; give --dirty, 0 for a session that rests"
+    elif what.dirty is None and found.dirty_bytes_per_s is None:
+        told["dirty"] = "unknown: no move of this session sent more than its state; give --dirty"
+    if way.overhead is None and found.overhead_s is None:
+        told["overhead"] = "none, assumed; give --overhead"
+    if way.lane is None:
+        told["lane"] = "never the bottleneck, assumed; give --lane"
+    if way.memory_free is None and found.memory_free_bytes is None:
+        told["memory free"] = "enough, assumed; give --memory-free"
+    return told
 
 
 def _bounds(what: What) -> str | None:

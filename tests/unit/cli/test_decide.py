@@ -37,6 +37,24 @@ def test_overhead_codec_and_split_contract_change_what_is_needed(capsys):
     assert split["admissible"]
 
 
+def test_without_a_dirty_rate_no_precopy_is_promised_and_a_rate_of_none_is_written_0(capsys):
+    still = ("decide", "--state", "1.67GB", "--horizon", "400ms", "--bandwidth", "5GB/s")
+    answer = decided(capsys, *still)
+    assert (answer["choice"], answer["dirty_bytes_per_s"]) == ("freeze", None)
+    for mode in ("precopy", "rolls"):
+        judged = answer["modes"][mode]
+        assert (judged["admissible"], judged["reason"], judged["pause_s"]) == (False, "unknown", None)
+    assert "not given" in answer["facts"]["dirty"]
+    assert decided(capsys, *still, "--dirty", "0")["choice"] == "precopy"
+
+
+def test_what_is_assumed_is_said_and_what_is_given_is_not(capsys):
+    gate = (*GATE, "--bandwidth", "5GB/s")
+    assert set(decided(capsys, *gate)["facts"]) == {"moved share", "overhead", "lane", "memory free"}
+    given = ("--moved-share", "0.5", "--overhead", "0", "--lane", "9GB/s", "--memory-free", "9GB")
+    assert decided(capsys, *gate, *given)["facts"] == {}
+
+
 def test_an_overhead_of_none_is_written_0(capsys):
     assert decided(capsys, *GATE, "--bandwidth", "5.2GB/s", "--overhead", "0")["overhead_s"] == 0
 
