@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, assert_never
 
 from cyclopts import Parameter
 
 from worldline.capacity.gate import Codec, Demand, Fabric
-from worldline.capacity.planner import Plan, Prediction, Situation, explain, size_text, time_text
+from worldline.capacity.planner import Means, Plan, Prediction, Situation, explain, size_text, time_text
 from worldline.capacity.planner import plan as plan_ways
 from worldline.capacity.priorities import Lift, lift
 from worldline.cli.decide_live import Live, live
@@ -93,6 +93,8 @@ class Judged:
     sent_bytes: float | None
     target_memory_bytes: float
     explain: str
+    command: str | None
+    """What carries it out; None: nothing does yet, it is an analysis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class Answer:
     """What `--json` prints."""
 
     choice: str | None
+    command: str | None
+    """What carries the choice out."""
     why: str
     state_bytes: float
     dirty_bytes_per_s: float | None
@@ -128,7 +132,8 @@ def decide(
 ) -> int:
     """Judges every way of moving a session against its contract, and picks the best.
 
-    The least pause within the contract wins, then the least bytes. Exit code 5: no way keeps the contract.
+    The least pause within the contract wins, then the least bytes, and the answer names the command that carries it
+    out. A replay is judged and never picked: nothing carries it out yet. Exit code 5: no other way keeps the contract.
 
     Parameters
     ----------
@@ -154,7 +159,7 @@ def decide(
         "overhead": way.overhead,
     }
     told = {fact: where for fact, where in found.told.items() if given.get(fact) is None}
-    answer = _answer(plan, situation, told | _assumed(what, way, found))
+    answer = _answer(plan, situation, told | _assumed(what, way, found), what)
     if grid is not None:
         from worldline.lab.decision_grid import anchors_of, write_grid  # matplotlib is an extra
 
@@ -239,9 +244,9 @@ def _codec(way: Way) -> Codec | None:
     return Codec(ratio, parse_rate(way.compress), parse_rate(way.decompress))
 
 
-def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer:
+def _answer(plan: Plan, situation: Situation, told: Mapping[str, str], what: What) -> Answer:
     demand, fabric = situation.demand, situation.fabric
-    judged = {str(each.means): _judged(each, situation) for each in plan.predictions}
+    judged = {str(each.means): _judged(each, situation, _command(each.means, what)) for each in plan.predictions}
     choice = None if plan.choice is None else str(plan.choice)
     move_s = demand.state_bytes / fabric.raw_bytes_per_s if fabric.raw_bytes_per_s else math.inf
     lifted = (
@@ -249,7 +254,8 @@ def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer
     )
     return Answer(
         choice=choice,
-        why="no way keeps the contract" if choice is None else judged[choice].explain,
+        command=None if choice is None else judged[choice].command,
+        why=_none(judged) if choice is None else judged[choice].explain,
         state_bytes=demand.state_bytes,
         dirty_bytes_per_s=demand.dirty_bytes_per_s if situation.dirty_known else None,
         pause_bound_s=demand.pause_bound_s,
@@ -264,7 +270,28 @@ def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer
     )
 
 
-def _judged(each: Prediction, situation: Situation) -> Judged:
+def _none(judged: Mapping[str, Judged]) -> str:
+    if any(each.admissible for each in judged.values()):
+        return "no way that a command carries out keeps the contract"
+    return "no way keeps the contract"
+
+
+def _command(means: Means, what: What) -> str | None:
+    """What carries it out. Both pre-copies are one: over tcp its source says which rows only moved."""
+    session, target = what.session or "SESSION", what.target or "HOST"
+    match means:
+        case Means.FREEZE:
+            return f"worldline move {session} {target} --mode freeze"
+        case Means.PRECOPY | Means.ROLLS:
+            return f"worldline move {session} {target} --mode precopy"
+        case Means.PARK:
+            return f"worldline park {session}; worldline resume {session} {target}"
+        case Means.REPLAY:
+            return None
+    assert_never(means)
+
+
+def _judged(each: Prediction, situation: Situation, command: str | None) -> Judged:
     return Judged(
         mode=str(each.means),
         admissible=each.admissible,
@@ -275,6 +302,7 @@ def _judged(each: Prediction, situation: Situation) -> Judged:
         sent_bytes=_finite(each.sent_bytes),
         target_memory_bytes=each.target_memory_bytes,
         explain=explain(each, situation),
+        command=command,
     )
 
 
@@ -287,10 +315,17 @@ def _rewritten(answer: Answer) -> str:
     return "rewritten at a rate that nobody knows" if dirty is None else f"rewritten at {size_text(dirty)}/s"
 
 
+def _possible(judged: Judged) -> str:
+    if not judged.admissible:
+        return f"no: {judged.reason}"
+    return "yes" if judged.command is not None else "analysis only"
+
+
 def _text(answer: Answer, explained: bool) -> str:
     contract = Contract(pause_bound_s=answer.pause_bound_s, completion_deadline_s=answer.completion_deadline_s)
     lines = [
         answer.why,
+        *(() if answer.command is None else (f"carried out by: {answer.command}",)),
         f"state {size_text(answer.state_bytes)}, {_rewritten(answer)}",
         f"wire {size_text(answer.bandwidth_bytes_per_s)}/s; {contract_text(contract)}",
         f"equal freezes one after another within the deadline: {answer.lift.count}",
@@ -301,7 +336,7 @@ def _text(answer: Answer, explained: bool) -> str:
     rows = [
         (
             judged.mode,
-            "yes" if judged.admissible else f"no: {judged.reason}",
+            _possible(judged),
             "-" if judged.needed_bytes_per_s is None else f"{size_text(judged.needed_bytes_per_s)}/s",
             "-" if judged.pause_s is None else time_text(judged.pause_s),
             "-" if judged.finish_s is None else time_text(judged.finish_s),

@@ -55,6 +55,35 @@ def test_what_is_assumed_is_said_and_what_is_given_is_not(capsys):
     assert decided(capsys, *gate, *given)["facts"] == {}
 
 
+@pytest.mark.parametrize(
+    ("more", "choice", "command"),
+    [
+        (("--bandwidth", "4.2GB/s"), "freeze", "worldline move SESSION HOST --mode freeze"),
+        (("--bandwidth", "5GB/s"), "rolls", "worldline move SESSION HOST --mode precopy"),
+        (("--bandwidth", "1GB/s", "--disk", "9GB/s"), "park", "worldline park SESSION; worldline resume SESSION HOST"),
+    ],
+)
+def test_the_choice_names_the_command_that_carries_it_out(capsys, more, choice, command):
+    answer = decided(capsys, *GATE, *more)
+    assert (answer["choice"], answer["command"], answer["modes"][choice]["command"]) == (choice, command, command)
+    assert main([*GATE, *more]) == 0
+    assert f"carried out by: {command}" in capsys.readouterr().out
+
+
+def test_a_replay_is_judged_and_never_chosen_as_no_command_carries_it_out(capsys):
+    fast = ("--bandwidth", "9GB/s", "--replay-speed", "4")
+    answer = decided(capsys, *GATE, *fast)
+    assert (answer["choice"], answer["modes"]["replay"]["admissible"]) == ("rolls", True)
+    assert answer["modes"]["replay"]["command"] is None
+    rewritten = ("decide", "--state", "1.67GB", "--dirty", "9GB/s", "--pause-bound", "20ms", "--completion", "3s")
+    answer = decided(capsys, *rewritten, "--bandwidth", "2GB/s", "--replay-speed", "4", code=5)
+    assert (answer["choice"], answer["command"], answer["modes"]["replay"]["admissible"]) == (None, None, True)
+    assert "no command carries it out yet" in answer["modes"]["replay"]["explain"]
+    assert answer["why"] == "no way that a command carries out keeps the contract"
+    assert main([*rewritten, "--bandwidth", "2GB/s", "--replay-speed", "4"]) == 5
+    assert "analysis only" in capsys.readouterr().out
+
+
 def test_an_overhead_of_none_is_written_0(capsys):
     assert decided(capsys, *GATE, "--bandwidth", "5.2GB/s", "--overhead", "0")["overhead_s"] == 0
 
