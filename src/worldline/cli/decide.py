@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, assert_never
@@ -174,8 +174,8 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
     contract = found.contract
     if _bounds(what) or contract is None:
         contract = contract_of(what.horizon, what.pause_bound, what.completion, None)
-    state = found.state_bytes if what.state is None else parse_bytes(what.state)
-    wire = found.bytes_per_s if way.bandwidth is None else parse_rate(way.bandwidth)
+    state = found.state_bytes if what.state is None else _above_zero("--state", what.state, parse_bytes)
+    wire = found.bytes_per_s if way.bandwidth is None else _above_zero("--bandwidth", way.bandwidth, parse_rate)
     if state is None:
         raise BadValue("give the --state of the session: there is no --session, or its host has not told of it yet")
     if wire is None:
@@ -193,11 +193,11 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
             wire,
             (found.overhead_s or 0.0) if way.overhead is None else _seconds(way.overhead),
             codec=_codec(way),
-            lane_bytes_per_s=None if way.lane is None else parse_rate(way.lane),
+            lane_bytes_per_s=None if way.lane is None else _above_zero("--lane", way.lane, parse_rate),
         ),
         ROLLING_SHARE if what.moved_share is None else what.moved_share,
         way.replay_speed,
-        None if way.disk is None else parse_rate(way.disk),
+        None if way.disk is None else _above_zero("--disk", way.disk, parse_rate),
         math.inf if memory is None else float(memory),
         way.concurrent - 1,
         dirty_known=what.dirty is not None or found.dirty_bytes_per_s is not None,
@@ -226,6 +226,14 @@ def _bounds(what: What) -> str | None:
     return what.horizon or what.pause_bound or what.completion
 
 
+def _above_zero(option: str, text: str, parse: Callable[[str], float]) -> float:
+    """Of what a move needs some: nothing goes over a wire, a lane or a disk of none, and no state needs no move."""
+    value = 0.0 if text == "0" else parse(text)
+    if not value > 0:
+        raise BadValue(f"{option} is above zero, not {text}")
+    return value
+
+
 def _seconds(text: str) -> float:
     return 0.0 if text == "0" else parse_seconds(text)
 
@@ -241,7 +249,8 @@ def _codec(way: Way) -> Codec | None:
         ratio = float(way.codec)
     except ValueError as error:
         raise BadValue(f"--codec is {NO_CODEC}, or the worst ratio of a codec, and not {way.codec!r}") from error
-    return Codec(ratio, parse_rate(way.compress), parse_rate(way.decompress))
+    compress = _above_zero("--compress", way.compress, parse_rate)
+    return Codec(ratio, compress, _above_zero("--decompress", way.decompress, parse_rate))
 
 
 def _answer(plan: Plan, situation: Situation, told: Mapping[str, str], what: What) -> Answer:

@@ -130,6 +130,26 @@ def test_words_that_are_wrong_are_said(argv, capsys):
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "BAD_VALUE"
 
 
+@pytest.mark.parametrize(
+    ("option", "nothing"),
+    [
+        ("--state", "0"),
+        ("--state", "0GB"),
+        *((option, nothing) for option in ("--bandwidth", "--lane", "--disk") for nothing in ("0", "0GB/s", "0Gbit")),
+    ],
+)
+def test_none_of_what_a_move_needs_is_refused_by_its_option(option, nothing, capsys):
+    given = {"--state": "1GB", "--dirty": "0", "--horizon": "1s", "--bandwidth": "5GB/s"} | {option: nothing}
+    assert main(["decide", *(word for pair in given.items() for word in pair), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["sentence"]) == ("BAD_VALUE", f"{option} is above zero, not {nothing}")
+
+
+def test_no_room_at_the_target_is_an_answer_and_no_bad_value(capsys):
+    answer = decided(capsys, *GATE, "--bandwidth", "9GB/s", "--memory-free", "0", code=5)
+    assert answer["modes"]["freeze"]["reason"] == "memory"
+
+
 def test_a_point_for_a_figure_that_is_not_drawn_is_refused(capsys):
     assert main([*GATE, "--bandwidth", "5GB/s", "--anchor", "here=1GB/s,0"]) == 2
     assert "--grid" in capsys.readouterr().err
