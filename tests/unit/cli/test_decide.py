@@ -7,7 +7,10 @@ import json
 
 import pytest
 
+from worldline.capacity.gate import Demand, Fabric
+from worldline.capacity.planner import Means, Situation, plan
 from worldline.cli import main
+from worldline.lab.decision_grid import regime
 
 PAPER = ("decide", "--state", "1.67GB", "--dirty", "0.93GB/s")
 GATE = (*PAPER, "--horizon", "400ms")
@@ -107,8 +110,47 @@ def test_a_grid_is_a_table_and_a_picture_with_the_measured_point(capsys, tmp_pat
             row["bandwidth_bytes_per_s"]
         )
     drawn = (tmp_path / "v1.2.svg").read_text()
-    assert all(words in drawn for words in ("here (measured)", "rolls wins (projected)", "B = D", "not measured"))
+    assert all(
+        words in drawn
+        for words in ("here (measured)", "precopy or rolls wins (projected)", "B = D: below", "not measured")
+    )
     assert (tmp_path / "v1.2.png").stat().st_size > 10_000
+
+
+def drawn(capsys, tmp_path, *argv, code=0):
+    decided(capsys, *argv, "--grid", str(tmp_path / "grid"), code=code)
+    return (tmp_path / "grid.svg").read_text()
+
+
+def test_the_gate_says_what_a_freeze_needs_under_the_pause_bound_where_that_is_above_the_figure(capsys, tmp_path):
+    split = (*PAPER, "--bandwidth", "2GB/s", "--pause-bound", "15ms", "--completion", "3s")
+    freeze = decided(capsys, *split)["modes"]["freeze"]
+    assert freeze["needed_bytes_per_s"] == pytest.approx(111.3e9, rel=1e-3)
+    picture = drawn(capsys, tmp_path, *split)
+    assert "freeze needs S/(min(H, 15 ms)-o), pausing all the time: from 111.3 GB/s, above this figure" in picture
+
+
+def test_each_precopy_has_its_own_limit_under_which_it_never_ends(capsys, tmp_path):
+    picture = drawn(capsys, tmp_path, *GATE, "--bandwidth", "5GB/s", "--codec", "1.3")
+    assert "B = D/1.3: below, precopy never ends" in picture
+    assert "B = D/1.3 less what moved: below, rolls never ends" in picture
+
+
+def test_a_gate_without_a_dirty_rate_draws_no_precopy_and_says_why(capsys, tmp_path):
+    picture = drawn(capsys, tmp_path, "decide", "--state", "1GB", "--horizon", "1s", "--bandwidth", "5GB/s")
+    assert "precopy needs S/(H-o) + D: no wire would do, or D is not known" in picture
+    assert "never ends" not in picture.split("Least pause wins")[0].split("The gate")[-1]
+    assert "asked for, D is not known" in picture
+
+
+def test_the_regimes_part_by_what_is_refused_and_not_by_the_round_that_each_precopy_ends_with():
+    demand = Demand(1.67e9, 0.93e9, 0.015, 3.0)
+    for wire in range(16, 41):
+        found = plan(Situation(demand, Fabric(wire * 1e8)))
+        assert found.of(Means.PRECOPY).admissible
+        assert regime(found) is Means.PRECOPY
+    assert regime(plan(Situation(demand, Fabric(1.2e9)))) is Means.ROLLS
+    assert regime(plan(Situation(demand, Fabric(0.2e9)))) is None
 
 
 @pytest.mark.parametrize(
