@@ -195,17 +195,19 @@ def difference(got: Answer, expected: object, relative: float, absolute: float, 
             wrong = next((what for what in found if what is not None), None)
             return None if wrong is None else here(wrong)
         if not isinstance(got, Mapping):
-            return here("has no parts")
+            return here(f"{_shown(got)}, not an object with {_names(expected)}")
         for key, value in expected.items():
             wrong = (
-                difference(got[key], value, relative, absolute, f"{path}.{key}") if key in got else here(f"no {key}")
+                difference(got[key], value, relative, absolute, f"{path}.{key}")
+                if key in got
+                else here(f"has {_names(got)}, and no {key:.60}")
             )
             if wrong is not None:
                 return wrong
         return None
     if isinstance(expected, list):
         if not isinstance(got, list | tuple):
-            return here("is no list")
+            return here(f"{_shown(got)}, not a list of {len(expected)} terms")
         if len(got) != len(expected) and not (path == f".{PREFIX}" and 0 < len(expected) < len(got)):
             return here(f"has {len(got)} terms, not {len(expected)}")
         for at, (one, other) in enumerate(zip(got, expected, strict=False)):
@@ -235,6 +237,10 @@ def _leaf_differs(got: Answer, expected: object, name: str, relative: float, abs
     except OverflowError:
         near = False
     return None if near else said
+
+
+def _names(parts: Mapping[str, object]) -> str:
+    return f"{', '.join(parts) or 'nothing':.60}"
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,7 @@
 """Which move: every way of moving a session judged against its contract, and the best of those that keep it.
 
 The least pause wins, then the least bytes. What is not known (a disk's rate, how fast a world replays or is rewritten)
-makes a way impossible, never optimistic.
+makes a way impossible, never optimistic. What no command carries out is judged, and never chosen.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ class Means(StrEnum):
     ROLLS = "rolls"
     """Pre-copy whose residual says which rows only moved."""
     REPLAY = "replay"
-    """A snapshot, then the logged actions again at the target."""
+    """A snapshot, then the logged actions again at the target. An analysis: nothing carries it out."""
     PARK = "park"
     """Into an image, and back out of it: the player waits for both."""
+
+    @property
+    def carried_out(self) -> bool:
+        """Whether a host can do it."""
+        return self is not Means.REPLAY
 
 
 class Bar(Enum):
@@ -91,7 +96,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All ways, and the one to take; None: none keeps the contract."""
+    """All ways, and the one to take; None: none that can be carried out keeps the contract."""
 
     predictions: tuple[Prediction, ...]
     choice: Means | None
@@ -103,7 +108,7 @@ class Plan:
 def plan(situation: Situation) -> Plan:
     """Judges every way. O(1)."""
     predictions = tuple(predict(means, situation) for means in Means)
-    possible = [each for each in predictions if each.admissible]
+    possible = [each for each in predictions if each.admissible and each.means.carried_out]
     best = min(possible, key=lambda each: (each.pause_s, each.sent_bytes), default=None)
     return Plan(predictions, None if best is None else best.means)
 
@@ -215,8 +220,10 @@ def _by_park(situation: Situation) -> Prediction:
 
 def explain(prediction: Prediction, situation: Situation) -> str:
     """One way in words, with its figures."""
-    lines = {True: f"{prediction.means} keeps the contract", False: f"{prediction.means} is refused"}
-    return f"{lines[prediction.admissible]}: {_why(prediction, situation)}"
+    verb = "is refused" if not prediction.admissible else "keeps the contract"
+    if prediction.admissible and not prediction.means.carried_out:
+        verb = "would keep the contract, and no command carries it out yet"
+    return f"{prediction.means} {verb}: {_why(prediction, situation)}"
 
 
 def _why(prediction: Prediction, situation: Situation) -> str:

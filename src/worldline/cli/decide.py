@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, assert_never
 
 from cyclopts import Parameter
 
 from worldline.capacity.gate import Codec, Demand, Fabric
-from worldline.capacity.planner import Plan, Prediction, Situation, explain, size_text, time_text
+from worldline.capacity.planner import Means, Plan, Prediction, Situation, explain, size_text, time_text
 from worldline.capacity.planner import plan as plan_ways
 from worldline.capacity.priorities import Lift, lift
 from worldline.cli.decide_live import Live, live
@@ -35,7 +35,7 @@ class What:
     state: str | None = None
     """Size of the state, like 1.67GB."""
     dirty: str | None = None
-    """How fast it is rewritten, like 0.93GB/s; without it not at all."""
+    """How fast it is rewritten, like 0.93GB/s, or 0; without it no pre-copy is promised."""
     moved_share: float | None = None
     """Part of what is rewritten that only moved; without it, that of a rolling cache, 0.5."""
     horizon: str | None = None
@@ -58,7 +58,7 @@ class Way:
     bandwidth: str | None = None
     """Of the wire, like 5.0GB/s or 10Gbit."""
     overhead: str | None = None
-    """Of a move, whatever its bytes, like 57ms; without it that of the session's own moves, or none."""
+    """Of a move, whatever its bytes, like 57ms or 0; without it that of the session's own moves, or none."""
     codec: str = NO_CODEC
     """none, or the worst ratio of a lossless codec, like 1.3."""
     compress: str = "1TB/s"
@@ -93,6 +93,8 @@ class Judged:
     sent_bytes: float | None
     target_memory_bytes: float
     explain: str
+    command: str | None
+    """What carries it out; None: nothing does yet, it is an analysis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class Answer:
     """What `--json` prints."""
 
     choice: str | None
+    command: str | None
+    """What carries the choice out."""
     why: str
     state_bytes: float
     dirty_bytes_per_s: float | None
@@ -114,7 +118,7 @@ class Answer:
     """How many equal atomic moves fit the horizon over this path."""
     modes: dict[str, Judged]
     facts: dict[str, str]
-    """Where each number came from that was not given here."""
+    """Where each number came from that was not given here, and what is assumed where nobody measured it."""
 
 
 def decide(
@@ -128,7 +132,8 @@ def decide(
 ) -> int:
     """Judges every way of moving a session against its contract, and picks the best.
 
-    The least pause within the contract wins, then the least bytes. Exit code 5: no way keeps the contract.
+    The least pause within the contract wins, then the least bytes, and the answer names the command that carries it
+    out. A replay is judged and never picked: nothing carries it out yet. Exit code 5: no other way keeps the contract.
 
     Parameters
     ----------
@@ -146,11 +151,6 @@ def decide(
     found = Live.none() if what.session is None else live(shared, what.session, what.target)
     situation = _situation(what, way, found)
     plan = plan_ways(situation)
-    assumed = {} if what.moved_share is not None else {"moved share": f"{ROLLING_SHARE}, assumed: a rolling cache's"}
-    if not situation.dirty_known:
-        assumed["dirty"] = "unknown: no move of this session sent more than its state; give --dirty"
-    elif what.dirty is None and what.session is None:
-        assumed["dirty"] = "0 B/s: nobody said how fast it is rewritten"
     given = {
         "contract": _bounds(what),
         "state": what.state,
@@ -159,7 +159,7 @@ def decide(
         "overhead": way.overhead,
     }
     told = {fact: where for fact, where in found.told.items() if given.get(fact) is None}
-    answer = _answer(plan, situation, told | assumed)
+    answer = _answer(plan, situation, told | _assumed(what, way, found), what)
     if grid is not None:
         from worldline.lab.decision_grid import anchors_of, write_grid  # matplotlib is an extra
 
@@ -174,8 +174,8 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
     contract = found.contract
     if _bounds(what) or contract is None:
         contract = contract_of(what.horizon, what.pause_bound, what.completion, None)
-    state = found.state_bytes if what.state is None else parse_bytes(what.state)
-    wire = found.bytes_per_s if way.bandwidth is None else parse_rate(way.bandwidth)
+    state = found.state_bytes if what.state is None else _above_zero("--state", what.state, parse_bytes)
+    wire = found.bytes_per_s if way.bandwidth is None else _above_zero("--bandwidth", way.bandwidth, parse_rate)
     if state is None:
         raise BadValue("give the --state of the session: there is no --session, or its host has not told of it yet")
     if wire is None:
@@ -193,19 +193,45 @@ def _situation(what: What, way: Way, found: Live) -> Situation:
             wire,
             (found.overhead_s or 0.0) if way.overhead is None else _seconds(way.overhead),
             codec=_codec(way),
-            lane_bytes_per_s=None if way.lane is None else parse_rate(way.lane),
+            lane_bytes_per_s=None if way.lane is None else _above_zero("--lane", way.lane, parse_rate),
         ),
         ROLLING_SHARE if what.moved_share is None else what.moved_share,
         way.replay_speed,
-        None if way.disk is None else parse_rate(way.disk),
+        None if way.disk is None else _above_zero("--disk", way.disk, parse_rate),
         math.inf if memory is None else float(memory),
         way.concurrent - 1,
-        dirty_known=what.session is None or what.dirty is not None or found.dirty_bytes_per_s is not None,
+        dirty_known=what.dirty is not None or found.dirty_bytes_per_s is not None,
     )
+
+
+def _assumed(what: What, way: Way, found: Live) -> dict[str, str]:
+    """What nobody gave and nobody measured, and what is taken for it: no assumption is silent."""
+    told = {}
+    if what.moved_share is None:
+        told["moved share"] = f"{ROLLING_SHARE}, assumed: a rolling cache's"
+    if what.dirty is None and what.session is None:
+        told["dirty"] = "not given, so no pre-copy is promised; give --dirty, 0 for a session that rests"
+    elif what.dirty is None and found.dirty_bytes_per_s is None:
+        told["dirty"] = "unknown: no move of this session sent more than its state; give --dirty"
+    if way.overhead is None and found.overhead_s is None:
+        told["overhead"] = "none, assumed; give --overhead"
+    if way.lane is None:
+        told["lane"] = "never the bottleneck, assumed; give --lane"
+    if way.memory_free is None and found.memory_free_bytes is None:
+        told["memory free"] = "enough, assumed; give --memory-free"
+    return told
 
 
 def _bounds(what: What) -> str | None:
     return what.horizon or what.pause_bound or what.completion
+
+
+def _above_zero(option: str, text: str, parse: Callable[[str], float]) -> float:
+    """Of what a move needs some: nothing goes over a wire, a lane or a disk of none, and no state needs no move."""
+    value = 0.0 if text == "0" else parse(text)
+    if not value > 0:
+        raise BadValue(f"{option} is above zero, not {text}")
+    return value
 
 
 def _seconds(text: str) -> float:
@@ -223,12 +249,13 @@ def _codec(way: Way) -> Codec | None:
         ratio = float(way.codec)
     except ValueError as error:
         raise BadValue(f"--codec is {NO_CODEC}, or the worst ratio of a codec, and not {way.codec!r}") from error
-    return Codec(ratio, parse_rate(way.compress), parse_rate(way.decompress))
+    compress = _above_zero("--compress", way.compress, parse_rate)
+    return Codec(ratio, compress, _above_zero("--decompress", way.decompress, parse_rate))
 
 
-def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer:
+def _answer(plan: Plan, situation: Situation, told: Mapping[str, str], what: What) -> Answer:
     demand, fabric = situation.demand, situation.fabric
-    judged = {str(each.means): _judged(each, situation) for each in plan.predictions}
+    judged = {str(each.means): _judged(each, situation, _command(each.means, what)) for each in plan.predictions}
     choice = None if plan.choice is None else str(plan.choice)
     move_s = demand.state_bytes / fabric.raw_bytes_per_s if fabric.raw_bytes_per_s else math.inf
     lifted = (
@@ -236,7 +263,8 @@ def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer
     )
     return Answer(
         choice=choice,
-        why="no way keeps the contract" if choice is None else judged[choice].explain,
+        command=None if choice is None else judged[choice].command,
+        why=_none(judged) if choice is None else judged[choice].explain,
         state_bytes=demand.state_bytes,
         dirty_bytes_per_s=demand.dirty_bytes_per_s if situation.dirty_known else None,
         pause_bound_s=demand.pause_bound_s,
@@ -251,7 +279,28 @@ def _answer(plan: Plan, situation: Situation, told: Mapping[str, str]) -> Answer
     )
 
 
-def _judged(each: Prediction, situation: Situation) -> Judged:
+def _none(judged: Mapping[str, Judged]) -> str:
+    if any(each.admissible for each in judged.values()):
+        return "no way that a command carries out keeps the contract"
+    return "no way keeps the contract"
+
+
+def _command(means: Means, what: What) -> str | None:
+    """What carries it out. Both pre-copies are one: over tcp its source says which rows only moved."""
+    session, target = what.session or "SESSION", what.target or "HOST"
+    match means:
+        case Means.FREEZE:
+            return f"worldline move {session} {target} --mode freeze"
+        case Means.PRECOPY | Means.ROLLS:
+            return f"worldline move {session} {target} --mode precopy"
+        case Means.PARK:
+            return f"worldline park {session}; worldline resume {session} {target}"
+        case Means.REPLAY:
+            return None
+    assert_never(means)
+
+
+def _judged(each: Prediction, situation: Situation, command: str | None) -> Judged:
     return Judged(
         mode=str(each.means),
         admissible=each.admissible,
@@ -262,6 +311,7 @@ def _judged(each: Prediction, situation: Situation) -> Judged:
         sent_bytes=_finite(each.sent_bytes),
         target_memory_bytes=each.target_memory_bytes,
         explain=explain(each, situation),
+        command=command,
     )
 
 
@@ -274,10 +324,17 @@ def _rewritten(answer: Answer) -> str:
     return "rewritten at a rate that nobody knows" if dirty is None else f"rewritten at {size_text(dirty)}/s"
 
 
+def _possible(judged: Judged) -> str:
+    if not judged.admissible:
+        return f"no: {judged.reason}"
+    return "yes" if judged.command is not None else "analysis only"
+
+
 def _text(answer: Answer, explained: bool) -> str:
     contract = Contract(pause_bound_s=answer.pause_bound_s, completion_deadline_s=answer.completion_deadline_s)
     lines = [
         answer.why,
+        *(() if answer.command is None else (f"carried out by: {answer.command}",)),
         f"state {size_text(answer.state_bytes)}, {_rewritten(answer)}",
         f"wire {size_text(answer.bandwidth_bytes_per_s)}/s; {contract_text(contract)}",
         f"equal freezes one after another within the deadline: {answer.lift.count}",
@@ -288,7 +345,7 @@ def _text(answer: Answer, explained: bool) -> str:
     rows = [
         (
             judged.mode,
-            "yes" if judged.admissible else f"no: {judged.reason}",
+            _possible(judged),
             "-" if judged.needed_bytes_per_s is None else f"{size_text(judged.needed_bytes_per_s)}/s",
             "-" if judged.pause_s is None else time_text(judged.pause_s),
             "-" if judged.finish_s is None else time_text(judged.finish_s),

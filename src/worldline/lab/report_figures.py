@@ -6,6 +6,7 @@ legend says which is which, so a figure stays honest in black and white.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ SIZE_INCHES = (7.2, 4.2)
 DOTS_PER_INCH = 150
 COLORS = ("#0b6fb8", "#c8501e", "#2c8c4b", "#7b4fa3", "#8a6d1d", "#555555")
 MARKS = ("o", "s", "^", "D", "v", "P")
+TITLE_CHARS, TITLE_POINTS = 80, 11
 PLAIN_DIGITS = 6
 """On a plot's logarithmic axis: 1, 10, 100 000 are labelled so, and what is longer as a power of ten."""
 
@@ -64,7 +66,10 @@ def draw_figures(folder: Path, parts: Sequence[Plot | Drawing], data: Data) -> N
 
 def _draw(part: Plot | Drawing, data: Data) -> Figure:
     figure = new_figure()
+    from matplotlib.ticker import MaxNLocator
+
     axes = figure.subplots()
+    figure.suptitle(textwrap.fill(part.title, TITLE_CHARS), fontsize=TITLE_POINTS)
     if isinstance(part, Drawing):
         part.draw(axes, data.look_up)
         return figure
@@ -84,6 +89,8 @@ def _draw(part: Plot | Drawing, data: Data) -> Figure:
     axes.set_ylabel(part.y_label)
     if part.log_x:
         axes.set_xscale("log")
+    elif all(value.is_integer() for series in part.series for value in _values(series.x, data)):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # between what is counted there is nothing
     if part.log_y:
         axes.set_yscale("log")
     if part.from_zero:

@@ -28,6 +28,7 @@ from worldline.lab.report import (
 from worldline.units import format_bytes
 
 _HOLE = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
+_STRESSED = re.compile(r"\*(\w+)\*")
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -87,7 +88,7 @@ def html_page(report: Report, data: Data) -> str:
     body = [f"<h1>{escape(report.title)}</h1>"]
     if not report.shown:
         body.append(f"<p><strong>{_NOT_SHOWN}</strong></p>")
-    said = re.sub(r"\*(\w+)\*", r"<em>\1</em>", _INTRODUCTION).replace("`", "")
+    said = _stressed(_INTRODUCTION).replace("`", "")
     body.append(f"<p>{said.format(data=f'<a href={DATA!r}>{DATA}</a>')}</p>")
     body.append(_html_runs(data))
     for section in report.sections:
@@ -186,7 +187,7 @@ def _html_part(part: Part, data: Data) -> str:
             texts = _HOLE.split(part.text)[::3]  # the key and the format of each hole stand between
             numbers = [_html_number(_of_hole(hole, data)) for hole in holes]
             pairs = zip(texts, [*numbers, ""], strict=True)
-            return "<p>" + "".join(escape(text) + found for text, found in pairs) + "</p>"
+            return "<p>" + "".join(_stressed(escape(text)) + found for text, found in pairs) + "</p>"
         case Table():
             rows = [
                 f"<tr><td>{escape(row[0])}</td><td class=n>{row[1]}</td><td class=n>{row[2]}</td>"
@@ -202,6 +203,11 @@ def _html_part(part: Part, data: Data) -> str:
             image = f'<img src="{FIGURES}/{escape(part.name)}.svg" alt="{escape(part.title)}">'
             return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
     assert_never(part)
+
+
+def _stressed(text: str) -> str:
+    """Of Markdown, `*word*` alone is markup in an author's words too."""
+    return _STRESSED.sub(r"<em>\1</em>", text)
 
 
 def _html_listing(part: Listing, data: Data) -> str:

@@ -198,6 +198,19 @@ def test_what_counts_as_equal(got: object, expected: object, same: bool) -> None
     assert (difference(got, expected, 0.0, 0.0) is None) is same
 
 
+@pytest.mark.parametrize(
+    ("got", "expected", "said"),
+    [
+        (0.2, {"flaot": 0.2, "x": 1}, "the answer: 0.2, not an object with flaot, x"),
+        ({"L": 1.0}, {"Lq": 1.0}, "the answer: has L, and no Lq"),
+        ({"L": 1.0}, {"L": [1.0, 2.0]}, "L: 1.0, not a list of 2 terms"),
+        ([1.0], [1.0, 2.0], "the answer: has 1 terms, not 2"),
+    ],
+)
+def test_what_has_not_the_expected_shape_is_told_with_both_shapes(got, expected, said) -> None:
+    assert difference(got, expected, 0.0, 0.0) == said
+
+
 def test_an_exact_number_is_a_short_string_without_an_exponent() -> None:
     assert parse_exact("1.67") == Fraction(167, 100)
     assert parse_exact("-13/10") == Fraction(-13, 10)

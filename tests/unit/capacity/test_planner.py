@@ -81,6 +81,13 @@ def test_a_replay_needs_speed_and_not_a_low_dirty_rate():
     assert predict(Means.PRECOPY, situation(2.0, wild)).reason is Reason.BANDWIDTH
 
 
+def test_a_replay_is_never_chosen_as_nothing_carries_it_out():
+    wild = replace(PAPER, dirty_bytes_per_s=100 * GB, pause_bound_s=0.02, deadline_s=3.0)
+    found = plan(situation(2.0, wild, replay_speed=3.0))
+    assert found.of(Means.REPLAY).admissible
+    assert found.choice is None
+
+
 def test_moves_ahead_take_their_time_from_the_deadline_and_not_from_the_pause():
     longer = replace(PAPER, deadline_s=2.0)
     alone, third = (predict(Means.PRECOPY, situation(5.2, longer, ahead=ahead)) for ahead in (0, 2))
@@ -116,8 +123,10 @@ def test_what_is_admitted_keeps_the_contract_and_every_answer_can_be_explained(
             assert each.pause_s <= demand.pause_bound_s * (1 + 1e-6)
             assert each.finish_s <= demand.deadline_s * (1 + 1e-6)
             assert each.needed_wire_bytes_per_s <= wire * GB * (1 + 1e-6)
+        if each.admissible and each.means.carried_out:
             assert found.of(found.choice).pause_s <= each.pause_s
-    assert (found.choice is None) == (not any(each.admissible for each in found.predictions))
+    possible = [each for each in found.predictions if each.admissible and each.means.carried_out]
+    assert (found.choice is None) == (not possible)
 
 
 def test_numbers_that_make_no_sense_are_refused():

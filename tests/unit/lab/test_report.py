@@ -124,6 +124,27 @@ def test_what_is_stressed_in_markdown_is_stressed_in_html(written):
     assert "<em>Demonstrated</em> was measured" in (written / "report.html").read_text()
 
 
+def test_a_word_that_an_author_stresses_is_stressed_in_html_and_nothing_else_is_markup(tmp_path):
+    words = Words("One *calibration* <b>gives</b> lambda* of 2 * 3 * 4.")
+    conduct("trial", run_of(Report("trial", "", (Section("", (words,)),))), {}, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "One <em>calibration</em> &lt;b&gt;gives&lt;/b&gt; lambda* of 2 * 3 * 4." in page
+
+
+def test_a_figure_has_its_title(written):
+    for name, title in (("late", "Late over load"), ("free", "Anything")):
+        assert title in (written / "figures" / f"{name}.svg").read_text()
+
+
+@pytest.mark.parametrize(("loads", "between"), [((1, 2, 3), False), ((0.5, 2, 3), True)])
+def test_an_axis_of_what_is_counted_has_no_ticks_between(tmp_path, loads, between):
+    series = (Series("it", "trial/points/*/load", "trial/points/*/late", Standing.MEASURED),)
+    points = [{"load": load, "late": 10} for load in loads]
+    draw_figures(tmp_path, [Plot("rounds", "", "round", "ms", series)], Data({}, {"trial": {"points": points}}))
+    axis = (tmp_path / "rounds.svg").read_text().split('id="matplotlib.axis_2"')[0]
+    assert ("<!-- 1.5 -->" in axis) is between
+
+
 def test_words_of_an_author_are_no_markup(written):
     page = (written / "report.html").read_text()
     assert "A trial of &lt;this&gt;" in page

@@ -24,9 +24,10 @@ from random import Random
 from worldline.capacity.domain import at_least_zero, positive, whole
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
+from worldline.lab.experiments.bars import all_met
 from worldline.lab.experiments.composed_found import Composed, found
 from worldline.lab.experiments.composed_operators import SMALL_WORLD, WORLD, Giving, Layout, Requests
-from worldline.lab.experiments.composed_report import report, text
+from worldline.lab.experiments.composed_report import bars_of, report, text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.pace import PORT_BYTES_PER_S, port_rate, work_bytes_per_s
 from worldline.lab.experiments.players import AWAY_MEDIAN_S, Habit, Player, bursts
@@ -318,13 +319,7 @@ async def _journal(record: Path) -> list[Move]:
 
 
 def _good(results: Composed) -> bool:
-    return (
-        results.moves >= results.wanted
-        and results.identical_all == results.moves_all
-        and not results.differences
-        and (results.lost, results.late) == (0, 0)
-        and results.hosts_emptied >= 1
-    )
+    return all_met(bars_of(results))
 
 
 COMPOSED = Experiment(measure, report, text, _good)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from worldline.lab.experiments.bars import Bar, bars_text
 from worldline.lab.experiments.composed_found import Composed
 from worldline.lab.report import (
     Column,
@@ -42,8 +43,19 @@ def text(results: Composed) -> str:
         f"{results.blocks} blocks of {results.sessions} sessions in {results.seconds:.0f} s",
         f"time dilation {results.dilation:.0f}: {dilated}; {results.stretch:.1f} against a session of 1.67 GB there",
         *results.differences,
+        bars_text(bars_of(results)),
     ]
     return "\n".join(lines)
+
+
+def bars_of(results: Composed) -> tuple[Bar, ...]:
+    same = results.identical_all == results.moves_all and not results.differences
+    return (
+        Bar(f"moves that count {results.moves}, at least {results.wanted}", results.moves >= results.wanted),
+        Bar(f"identical {results.identical_all} of {results.moves_all}, nothing else different", same),
+        Bar(f"lost {results.lost}, late {results.late}, at most 0", (results.lost, results.late) == (0, 0)),
+        Bar(f"hosts emptied {results.hosts_emptied}, at least 1", results.hosts_emptied >= 1),
+    )
 
 
 def _seconds(value: float | None) -> str:

@@ -17,6 +17,7 @@ from statistics import linear_regression, mean, median
 from worldline.capacity.priorities import lift
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
+from worldline.lab.experiments.bars import bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.players import Habit, Player
 from worldline.lab.fabric import Fabric
@@ -232,7 +233,7 @@ def text(results: Contention) -> str:
         for row in results.counts
     ]
     lines.append(f"T(N) = {results.intercept_s:.2f} s + N x {results.each_s:.2f} s, fitted to the frozen times")
-    return "\n".join(lines)
+    return "\n".join([*lines, bars_text(())])
 
 
 def report(results: Contention) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from worldline.lab.experiments.bars import Bar, all_met, bars_text
 from worldline.lab.report import Line, Plot, Report, Section, Series, Standing, Table, Words
 
 SCHEDULED_MAX, UNSCHEDULED_MIN, TCP_RATIO_MIN = 1.05, 2.7, 2.0
@@ -88,12 +89,26 @@ class Incast:
 
 
 def good(results: Incast) -> bool:
+    return all_met(bars_of(results))
+
+
+def bars_of(results: Incast) -> tuple[Bar, ...]:
+    inline, control = results.freeze.inline, results.freeze.control
+    longer = f"two flows, inline {inline.took_s / control.took_s:.2f} times as long as the control"
+    stalled = f"longest stall {inline.stalled_s * 1e3:.0f} ms, more than {control.stalled_s * 1e3:.0f} ms"
+    without = f"go-back-N, sent over needed without tokens {results.unscheduled:.2f}, at least {UNSCHEDULED_MIN}"
     return (
-        results.scheduled <= SCHEDULED_MAX
-        and results.unscheduled >= UNSCHEDULED_MIN
-        and results.tcp_ratio >= TCP_RATIO_MIN
-        and results.scheduled_timeouts == 0
-        and results.froze
+        Bar(
+            f"go-back-N, sent over needed with tokens {results.scheduled:.3f}, at most {SCHEDULED_MAX}",
+            results.scheduled <= SCHEDULED_MAX,
+        ),
+        Bar(without, results.unscheduled >= UNSCHEDULED_MIN),
+        Bar(
+            f"TCP blocks, at once over one at a time {results.tcp_ratio:.2f}, at least {TCP_RATIO_MIN}",
+            results.tcp_ratio >= TCP_RATIO_MIN,
+        ),
+        Bar(f"timeouts with tokens {results.scheduled_timeouts}, at most 0", results.scheduled_timeouts == 0),
+        Bar(f"{longer}, at least {FREEZE_MIN}, and its {stalled}", results.froze),
     )
 
 
@@ -110,6 +125,7 @@ def text(results: Incast) -> str:
         arm: Arm = getattr(results.freeze, name)
         sent = f"{arm.sent_over_needed:.2f} of the bytes"
         lines.append(f"two flows, {name}: {arm.took_s:.2f} s, {sent}, longest stall {arm.stalled_s * 1e3:.0f} ms")
+    lines.append(bars_text(bars_of(results)))
     return "\n".join(lines)
 
 
@@ -142,7 +158,7 @@ def _blocks() -> Section:
                 "blocks",
                 "A block from each sender",
                 "round",
-                "ms",
+                "time of a round, ms",
                 tuple(
                     Series(what, f"{key}/rounds/*/round", f"{key}/rounds/*/{arm}", Standing.MEASURED)
                     for arm, what in (("scheduled_ms", "one at a time"), ("unscheduled_ms", "all at once"))

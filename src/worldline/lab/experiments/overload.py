@@ -20,6 +20,7 @@ from worldline.clock import Clock, SystemClock
 from worldline.control.calendar import Calendar
 from worldline.control.grants import Accepted, Ask, Policy, Ports
 from worldline.errors import BadValue
+from worldline.lab.experiments.bars import Bar, all_met, bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.overload_fabric import OnFabric, measure_on_fabric
 from worldline.lab.experiments.traffic import (
@@ -256,6 +257,7 @@ def text(results: Overload) -> str:
             *lines,
             f"late of all that was admitted, in every arm: {results.late}",
             f"{results.decisions_per_s:,.0f} decisions/s with {MOVES} accepted moves in the calendar",
+            bars_text(_bars(results)),
         ]
     )
 
@@ -366,10 +368,22 @@ def _fabric() -> Section:
 
 def shown(results: Overload) -> bool:
     """Nothing late in simulation; on real bytes at most 0.5 %, each explained by its measured rate."""
-    on_fabric = results.on_fabric or []
-    late, admitted = sum(row.late for row in on_fabric), sum(row.admitted for row in on_fabric)
-    explained = all(row.late == row.explained for row in on_fabric)
-    return results.late == 0 and explained and late <= LATE_SHARE_MAX * admitted
+    return all_met(_bars(results))
+
+
+def _bars(results: Overload) -> tuple[Bar, ...]:
+    simulated = Bar(f"late of all that was admitted {results.late}, at most 0", results.late == 0)
+    if not results.on_fabric:
+        return (simulated,)
+    late, admitted = sum(row.late for row in results.on_fabric), sum(row.admitted for row in results.on_fabric)
+    unexplained = sum(row.late - row.explained for row in results.on_fabric)
+    return (
+        simulated,
+        Bar(
+            f"on the fabric {late} late of {admitted}, at most {LATE_SHARE_MAX:.1%}", late <= LATE_SHARE_MAX * admitted
+        ),
+        Bar(f"of them as fast as was reserved {unexplained}, at most 0", unexplained == 0),
+    )
 
 
 def _each(key: str) -> str:

@@ -17,6 +17,7 @@ from worldline.capacity.prewarm import prewarm_break_even_per_s, warm_buffer
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.bench.samples import interleave
+from worldline.lab.experiments.bars import bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.players import AWAY_MEDIAN_S, AWAY_SIGMA, THINKS_EVERY
 from worldline.lab.report import Column, Line, Listing, Plot, Report, Section, Series, Standing, Table, Words
@@ -249,7 +250,7 @@ def text(results: Prewarm) -> str:
         f"session, parked {each.parked_share:.0%} of the time, {each.slots} warm slots"
         for each in results.thresholds
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, bars_text(())])
 
 
 def report(results: Prewarm) -> Report:

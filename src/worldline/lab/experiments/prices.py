@@ -14,6 +14,7 @@ from worldline.errors import BadValue
 from worldline.lab.bench.frame import Trial as Bench
 from worldline.lab.bench.prices import GIB
 from worldline.lab.bench.prices import prices as bench_prices
+from worldline.lab.experiments.bars import bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.report import Column, Listing, Plot, Report, Section, Series, Standing, Words
 
@@ -110,7 +111,7 @@ def text(results: Prices) -> str:
         f"a lane of {each.threads} threads: {each.frozen} frozen or {each.live} live moves of 1.67 GB within 400 ms"
         for each in results.fan_in
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, bars_text(())])
 
 
 def report(results: Prices) -> Report:

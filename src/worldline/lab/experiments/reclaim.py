@@ -17,6 +17,7 @@ from worldline.capacity.engset import engset, idle_load_of
 from worldline.capacity.reclaim import Mix, Shortage, devices_needed, reclaimed_share
 from worldline.capacity.sessions import Row, memory_sessions_max, sessions_table
 from worldline.errors import BadValue
+from worldline.lab.experiments.bars import Bar, all_met, bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.players import AWAY_SIGMA
 from worldline.lab.report import (
@@ -46,6 +47,7 @@ CALIBRATION = Shortage.CALL
 CORNER, MIXED = (0.0, 0.4), (0.6, 0.25)
 """(f, d): with 120 sessions and Engset's call congestion these give 51 % and 24 %."""
 PAPER = (0.51, 0.24, 0.0)
+OFF_BY_MAX = 0.005
 FLEETS = (24, 60, 120, 240, 1000)
 NUDGE = 0.1
 WARM_UP = 0.2
@@ -208,7 +210,13 @@ def lost_share(chance: Random, law: str, devices: int, means_s: tuple[float, flo
 
 
 def good(results: Reclaim) -> bool:
-    return results.off_by_max <= 0.005
+    return all_met(_bars(results))
+
+
+def _bars(results: Reclaim) -> tuple[Bar, ...]:
+    percent = ", ".join(f"{share:.0%}" for share in PAPER)
+    off = f"the calibration is off {percent} by {results.off_by_max * 100:.2f} points, at most {OFF_BY_MAX * 100}"
+    return (Bar(off, results.off_by_max <= OFF_BY_MAX),)
 
 
 def text(results: Reclaim) -> str:
@@ -218,7 +226,8 @@ def text(results: Reclaim) -> str:
         f"response, {row.limit:4d} with memory"
         for row in results.sessions_of_device
     )
-    return f"a calibration, no reproduction: {one.corner:.1%}, {one.mixed:.1%} and {one.playing:.1%} given back\n{rows}"
+    found = f"a calibration, no reproduction: {one.corner:.1%}, {one.mixed:.1%} and {one.playing:.1%} given back"
+    return "\n".join((found, rows, bars_text(_bars(results))))
 
 
 def report(results: Reclaim) -> Report:

@@ -20,6 +20,7 @@ from worldline.control.admission import HostSide, Load, Wish, admit
 from worldline.control.calendar import Calendar
 from worldline.control.grants import Accepted, Ask, Policy, Ports
 from worldline.errors import BadValue, NoCapacity
+from worldline.lab.experiments.bars import bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.report import Column, Line, Listing, Plot, Report, Section, Series, Standing, Table, Words
 from worldline.schema.contract import Contract
@@ -208,7 +209,7 @@ def text(results: Scale) -> str:
         for cost in (results.whole, *results.by_sessions, *results.by_hosts)
     ]
     lines.append(f"dearest over cheapest as sessions on other hosts grow tenfold: {results.flat:.2f}")
-    return "\n".join(lines)
+    return "\n".join([*lines, bars_text(())])
 
 
 def report(results: Scale) -> Report:

@@ -19,6 +19,7 @@ from threading import Event, Semaphore
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.bench.samples import interleave
+from worldline.lab.experiments.bars import Bar, all_met, bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.experiments.tcp_blocks import connection, hang_up
 from worldline.lab.fabric import Fabric
@@ -214,7 +215,15 @@ def _forget(_: object) -> None:
 
 
 def good(results: Stall) -> bool:
-    return results.bars.lanes_met and results.bars.inline_met
+    return all_met(_bars(results))
+
+
+def _bars(results: Stall) -> tuple[Bar, ...]:
+    bars = results.bars
+    return (
+        Bar(f"lanes {results.lanes:.3f}, at least {bars.lanes_min}", bars.lanes_met),
+        Bar(f"inline {results.inline:.3f}, at most {bars.inline_max}", bars.inline_met),
+    )
 
 
 def text(results: Stall) -> str:
@@ -224,15 +233,8 @@ def text(results: Stall) -> str:
         for each in results.engines
     ]
     lines.append(f"the product's digests: inline {results.own_inline:.3f}, lanes {results.own_lanes:.3f}")
-    bars = results.bars
-    lines.append("to be shown at an engine twice as fast as the line:")
-    lines.append(f"  lanes {results.lanes:.3f}, at least {bars.lanes_min}: {_met(bars.lanes_met)}")
-    lines.append(f"  inline {results.inline:.3f}, at most {bars.inline_max}: {_met(bars.inline_met)}")
+    lines.append(bars_text(_bars(results), " at an engine twice as fast as the line"))
     return "\n".join(lines)
-
-
-def _met(met: bool) -> str:
-    return "met" if met else "not met"
 
 
 def report(results: Stall) -> Report:
