@@ -1,5 +1,6 @@
 # make up      set up, then start a controller, its gateway and three hosts; prints the page's address
 # make up CHECK=1   the same, plays and moves one session by itself, and ends
+# make up UP_ARGS='--port 8701'   with options of `worldline up`
 # make test    set up, then every test            make test PYTEST_ARGS='-k arena tests/unit'
 # make engines ENGINES=DIR   the tests of engines whose code is a checkout in DIR (docs/engines)
 # make check   lint, format, types, import contracts

@@ -247,11 +247,25 @@ def test_a_seed_that_is_no_number_is_told_before_anything_is_asked(visitor: Visi
     expect(visitor.page.get_by_role("dialog").get_by_role("alert")).to_contain_text("whole number")
 
 
+def test_to_look_at_a_world_is_not_to_play_it(visitor: Visitor, fleet: Fleet) -> None:
+    with Client(fleet.url) as client:
+        visitor.session = client.open("load", options=LOAD_OPTIONS).id
+    visitor.started.append(visitor.session)
+    visitor.wait_until("id => window.worldline.players.get(id)?.connected", visitor.session)
+    visitor.wait_until("id => window.worldline.state.focus?.id === id", visitor.session)
+    expect(visitor.stage.get_by_role("checkbox", name="run on by itself")).not_to_be_checked()
+    visitor.page.keyboard.press("ArrowUp")
+    visitor.see_block(1)
+    visitor.wait_until("id => window.worldline.players.get(id).pace.unanswered === 0", visitor.session)
+    assert visitor.last_block == 1
+
+
 def test_a_second_page_takes_over_without_a_word_of_trouble_and_so_does_the_first_again(visitor: Visitor) -> None:
     visitor.start(twin=False)
     second = Visitor(visitor.page.context.new_page(), f"{visitor.url}/#{visitor.session}")
     second.session = visitor.session
     second.come()
+    second.stage.get_by_text("run on by itself").click()
     second.see_block(1)
     for person in (visitor, second):
         person.page.evaluate(

@@ -17,7 +17,7 @@ from cyclopts import (
 
 from worldline import __version__
 from worldline.cli.output import report_error
-from worldline.errors import BadValue, WorldlineError
+from worldline.errors import BadValue, MissingExtra, WorldlineError
 from worldline.lab.bench.table import BENCHES
 from worldline.lab.experiments.table import EXPERIMENTS
 from worldline.lab.instruments.table import INSTRUMENTS
@@ -127,6 +127,10 @@ for _name, _entry in INSTRUMENTS.items():
 app.command(lab)
 
 
+EXTRAS = {"torch": "torch", "safetensors": "torch", "matplotlib": "lab", "transformers": "lm", "diffusers": "diffusers"}
+"""Packages that parts of the command line import, and the extra that each comes with."""
+
+
 def run(argv: list[str]) -> int:
     """Runs the command line `argv`. An error of ours becomes its sentence and exit code; any other is a fault of
     ours.
@@ -138,6 +142,12 @@ def run(argv: list[str]) -> int:
         return report_error(error, as_json)
     except CycloptsError as error:
         return report_error(BadValue(_misread(error)), as_json)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        said = f"this needs the package {error.name}: pip install 'worldline[{extra}]'"
+        return report_error(MissingExtra(said, package=error.name), as_json)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

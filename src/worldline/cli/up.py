@@ -20,10 +20,12 @@ from worldline.runtime.fleet import Fleet
 from worldline.runtime.fleet_plan import FleetPlan, lettered_hosts
 from worldline.service.client import Client
 from worldline.service.tokens import Token
-from worldline.units import parse_bytes, parse_rate
+from worldline.units import format_bytes, parse_bytes, parse_rate
 
 RUN_DIR = Path(".worldline")
 PORT = 8700
+PORT_MAX = 65_535
+MEMORY_BYTES_MIN = 1 << 20
 
 
 def up(
@@ -94,8 +96,14 @@ def up(
     face.check_tls()
     if face.token_file is not None:
         Token.read(face.token_file)
+    if not 0 <= port <= PORT_MAX:
+        raise BadValue(f"a port is 0 to {PORT_MAX}, and is {port}", port=port)
     names = lettered_hosts(hosts)
     memory_bytes = None if memory is None else parse_bytes(memory)
+    if memory_bytes is not None and memory_bytes < MEMORY_BYTES_MIN:
+        raise BadValue(
+            f"--memory {memory} is {format_bytes(memory_bytes)}, which holds no session: write 4GB or the like"
+        )
     capabilities = dict(_capability(pair) for pair in plan)
     found = FleetPlan(
         hosts=names,

@@ -269,6 +269,8 @@ class Moves:
             self._sessions.doom(order.session, why)
         elif order.target is not None and finish.outcome is Outcome.DONE:
             await self._take_back(order.target)
+            if order.image is not None:  # until now the session could have been given back to it
+                self._sessions.drop_image(order.image)
         return run.move
 
     async def _take_back(self, host: str) -> None:

@@ -34,6 +34,7 @@ from worldline.runtime.messages import (
     CloseSession,
     OpenRequest,
     OpenSession,
+    RemoveImage,
     Session,
     SessionFacts,
     SessionSpec,
@@ -192,6 +193,24 @@ class Sessions:
             raise Internal(f"the owner of session {row.id} changed while it was held", session=row.id)
         if row.host is not None:
             await self._close_at(self.hosts.get(row.host), row.id, row.epoch)
+        if row.image is not None:
+            self.drop_image(row.image)
+
+    def drop_image(self, image: str) -> None:
+        """The record names it no more. Returns at once; any host has the folder in which it lies."""
+        self._spawn(self._remove_image(image))
+
+    async def _remove_image(self, image: str) -> None:
+        for host in self.hosts.all():
+            if not host.alive:
+                continue
+            try:
+                await host.call(RemoveImage(image), None, CLOSE_WAIT_S)
+            except WorldlineError as error:
+                log.info("image %s is not removed by host %s: %s", image, host.id, error)
+            else:
+                return
+        log.warning("image %s is of no use any more and is left: no host has removed it", image)
 
     async def _close_at(self, host: HostLink, session: str, epoch: int) -> None:
         """Tells the host once; if that fails, the session is a stray of it, and closed as one."""

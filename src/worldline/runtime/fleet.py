@@ -17,13 +17,14 @@ import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
 
 from worldline.clock import Clock, SystemClock
-from worldline.errors import BadValue, ControllerGone, Internal, TimedOut, UnknownHost
+from worldline.errors import BadValue, ControllerGone, Internal, MissingExtra, TimedOut, UnknownHost
 from worldline.runtime.fleet_plan import FleetPlan
 from worldline.runtime.messages import Host, ListHosts
 from worldline.runtime.rpc import connect
@@ -157,7 +158,12 @@ class Supervisor:
         self.url = ""
 
     async def start(self) -> None:
-        """Returns when every host answers the controller and the gateway serves. On an error nothing is left."""
+        """Returns when every host answers the controller and the gateway serves. On an error nothing is left.
+
+        Raises `MissingExtra` without torch, which every host imports.
+        """
+        if find_spec("torch") is None:
+            raise MissingExtra("hosts play worlds in torch, which is not here: pip install 'worldline[torch]'")
         make_run_dir(self.run_dir)
         self._lock = _lock(self.run_dir)
         (self.run_dir / "log").mkdir(exist_ok=True)

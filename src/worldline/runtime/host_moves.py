@@ -27,6 +27,7 @@ from worldline.errors import (
     Internal,
     MoveInProgress,
     NoCapacity,
+    RecordFailed,
     StaleEpoch,
     Unavailable,
     UnknownMove,
@@ -167,6 +168,8 @@ class Moves:
                 return await self._write_image(message)
             case wire.LoadImage():
                 return await self._load_image(message)
+            case wire.RemoveImage(image):
+                await asyncio.to_thread(_remove, self._image_tools().path(image))
             case wire.Discard():
                 await self._discard(message)
             case wire.Retire():
@@ -423,6 +426,13 @@ class Moves:
             self._arena,
             desk.lanes,
         )
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RecordFailed(f"image {path.name} can't be removed: {error.strerror or error}") from error
 
 
 def _holder(move: str) -> str:

@@ -134,6 +134,12 @@ class CloseSession(Message, frozen=True):
     epoch: int
 
 
+class RemoveImage(Message, frozen=True):
+    """-> None. The file of an image that the record names no more. Idempotent. Refused with `RecordFailed`."""
+
+    image: str
+
+
 class PrepareTarget(Message, frozen=True):
     """-> `Endpoint`. Reserves a fresh arena for this attempt and listens. Refused with `PlanMismatch`, `NoCapacity`."""
 
@@ -625,6 +631,7 @@ ToHost: TypeAlias = (
     | Thaw
     | WriteImage
     | LoadImage
+    | RemoveImage
     | Prewarm
     | FlipBit
     | Attach

@@ -11,7 +11,9 @@ from worldline.cli import main
 from worldline.cli.app import COMMANDS
 from worldline.cli.operate import _watch
 from worldline.cli.values import contract_of
-from worldline.errors import BadValue
+from worldline.errors import BadValue, MissingExtra
+from worldline.runtime.fleet import Fleet
+from worldline.runtime.fleet_plan import FleetPlan
 from worldline.schema.contract import Contract, Tier
 from worldline.worlds.options import options_of
 
@@ -135,3 +137,30 @@ def test_who_interrupts_the_watch_of_an_operation_is_told_that_it_goes_on(capsys
     with pytest.raises(KeyboardInterrupt):
         _watch(Interrupted(), "o-1", as_json=False)
     assert "o-1 goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--port", "80000"], ["--port", "-1"], ["--memory", "4"], ["--memory", "10B"]], ids=" ".join
+)
+def test_a_fleet_that_could_not_start_is_refused_at_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", "--json", *words]) == BadValue.exit_code
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == BadValue.code
+
+
+@pytest.mark.parametrize("words", [["lab", "rewrite"], ["up", "--check"]], ids=" ".join)
+def test_a_package_that_is_missing_is_an_extra_to_install(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacks_it(*_: object, **__: object) -> int:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("worldline.cli.app.app", lacks_it)
+    assert main(words) == MissingExtra.exit_code
+    assert "pip install 'worldline[torch]'" in capsys.readouterr().err
+
+
+def test_a_fleet_without_torch_is_not_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("worldline.runtime.fleet.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match="torch"), Fleet.start(FleetPlan(hosts=("a",), run_dir=tmp_path / "run")):
+        pass
+    assert not (tmp_path / "run").exists()

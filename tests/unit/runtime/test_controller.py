@@ -203,8 +203,27 @@ async def test_a_parked_session_is_on_no_host_and_resumes_on_any(hall):
         await hall.move(row.id, "b")
     resumed = await hall.ask(wire.ResumeRequest(row.id, "c"), Session)
     assert (resumed.status, resumed.host, resumed.epoch, resumed.image) == ("running", "c", 3, None)
+    await no_images(hall)
     with pytest.raises(NotParked):
         await hall.ask(wire.ResumeRequest(row.id, "c"), Session)
+
+
+async def no_images(hall):
+    async with asyncio.timeout(60):
+        while any((hall.run_dir / "images").iterdir()):  # noqa: ASYNC110 - a folder tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_a_session_that_is_closed_while_it_is_parked_leaves_no_image(hall):
+    row = await hall.open(host="a")
+    other = await hall.ask(wire.ParkRequest((await hall.open(host="a")).id), Session)
+    parked = await hall.ask(wire.ParkRequest(row.id), Session)
+    assert (await hall.ask(wire.CloseRequest(row.id), Session)).status == "closed"
+    images = hall.run_dir / "images"
+    async with asyncio.timeout(60):
+        while (images / parked.image).exists():  # noqa: ASYNC110 - a folder tells nobody
+            await asyncio.sleep(0.01)
+    assert [image.name for image in images.iterdir()] == [other.image]
 
 
 async def test_a_damaged_image_is_refused_and_the_session_stays_parked(hall):
@@ -250,8 +269,10 @@ async def test_a_resume_whose_host_ends_before_it_plays_leaves_the_session_in_it
         again = await hall.describe(row.id)
         assert (again.status, again.host, again.epoch, again.image) == ("parked", None, epoch, parked.image)
     assert hall.epochs_told(row.id) == {2, 4, 6}
+    assert (hall.run_dir / "images" / parked.image).is_file()
     resumed = await hall.ask(wire.ResumeRequest(row.id, "b"), Session)
     assert (resumed.status, resumed.host, resumed.epoch) == ("running", "b", 7)
+    await no_images(hall)
 
 
 async def test_a_parked_session_is_resumed_by_the_receipt_of_its_park_however_many_others_it_lists(hall):

@@ -23,7 +23,7 @@ const press = (name) => {
   players.focused?.press(name);
 };
 const release = (name) => players.each((player) => player.release(name));
-const context = { state, players, choices, verbs, press, release, setRunsOn: (runsOn) => players.setRunsOn(runsOn) };
+const context = { state, players, choices, verbs, press, release };
 
 const lanes = new Lanes(context);
 const stage = new Stage(context);

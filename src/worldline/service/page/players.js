@@ -10,7 +10,8 @@ export class Players {
   #players = new Map();
   #marked = new Set();
   #hidden = document.hidden;
-  #runsOn = true;
+  /** Sessions that go on by themselves: those started here, until told otherwise. To look at one is not to play it. */
+  #runsOn = new Set();
 
   constructor(state, changed) {
     this.state = state;
@@ -29,8 +30,13 @@ export class Players {
     for (const player of this.#players.values()) act(player);
   }
 
-  setRunsOn(runsOn) {
-    this.#runsOn = runsOn;
+  runsOn(session) {
+    return this.#runsOn.has(session);
+  }
+
+  setRunsOn(session, runsOn) {
+    if (runsOn) this.#runsOn.add(session);
+    else this.#runsOn.delete(session);
     this.update();
   }
 
@@ -54,7 +60,7 @@ export class Players {
     }
     for (const [id, player] of this.#players) {
       player.setWanted(isLive(sessions.get(id)));
-      player.setRunsOn(this.#runsOn && id === focus?.id);
+      player.setRunsOn(this.runsOn(id) && id === focus?.id);
       player.setPaused(this.#hidden || sessions.get(id).twin_of !== null);
       player.setWaits(this.#isAhead(player, this.get(sessions.get(id).twin)));
     }

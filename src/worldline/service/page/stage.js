@@ -28,8 +28,7 @@ export class Stage {
     this.watching = el("p.hint");
     this.runsOn = el("input", {
       type: "checkbox",
-      checked: true,
-      onchange: () => context.setRunsOn(this.runsOn.checked),
+      onchange: () => this.players.setRunsOn(this.state.focus.id, this.runsOn.checked),
     });
     this.park = el("button.quiet", { type: "button", onclick: () => this.verbs.park(this.state.focus) }, "Park");
     this.close = el("button.quiet", { type: "button", onclick: () => this.verbs.close(this.state.focus) }, "Close");
@@ -58,6 +57,7 @@ export class Stage {
     const player = this.players.get(session.id);
     const twin = session.twin ? this.players.get(session.twin) : null;
     say(this.title, session.id);
+    this.runsOn.checked = this.players.runsOn(session.id);
     say(this.where, whereSentence(session, this.state.moves.get(session.move)));
     this.where.dataset.status = session.status;
     this.park.disabled = session.status !== "running";

@@ -12,8 +12,9 @@ const KNOWN = {
 const ORDER = ["reference", "load", "lm"];
 
 export class StartDialog {
-  constructor({ state, verbs }) {
+  constructor({ state, players, verbs }) {
     this.state = state;
+    this.players = players;
     this.verbs = verbs;
     this.worlds = el("div.worlds", { role: "radiogroup", "aria-label": "World" });
     this.seed = field("Seed", { type: "number", min: 0, step: 1, value: 1, name: "seed", required: true });
@@ -108,7 +109,8 @@ export class StartDialog {
     say(this.go, "Starting …");
     this.note.hidden = false;
     try {
-      await this.verbs.open(request);
+      const session = await this.verbs.open(request);
+      this.players.setRunsOn(session.id, true);
       this.node.close();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
