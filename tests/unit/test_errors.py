@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -45,6 +47,19 @@ def test_kinds_of_trouble_have_different_exit_codes() -> None:
 def test_the_tree_in_the_module_docstring_names_every_code() -> None:
     text = errors.__doc__ or ""
     assert [cls for code, cls in errors.BY_CODE.items() if code not in text and cls.__name__ not in text] == []
+
+
+def test_the_table_of_exit_codes_names_every_code_in_its_row() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    table = text.partition("## Exit codes")[2].partition("\n## ")[0]
+    rows = {
+        int(row[1]): set(row[2].split()) for row in re.finditer(r"^\| (\d+) \|.*\| ([A-Z_ ]+) \|$", table, re.MULTILINE)
+    }
+    told: dict[int, set[str]] = {}
+    for code, cls in errors.BY_CODE.items():
+        if cls is not errors.WorldlineError:
+            told.setdefault(cls.exit_code, set()).add(code)
+    assert rows == told
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ class Operations:
     def _warm_bytes(self, request: OperationRequest, survey: Survey) -> int:
         """Room for those who come back: the model's slots, each as large as the largest session.
 
-        Until a resume was seen, a parked session is expected back after as long as it had been idle.
+        Until two resumes were seen, a parked session is expected back after as long as it had been idle.
         """
         largest = max((sitting.arena_bytes for sitting in survey.sittings), default=0)
         if request.warm_slots is not None:

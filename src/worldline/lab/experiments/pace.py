@@ -1,8 +1,8 @@
 """How fast a run may be played on this machine, as it is now: what is left of its processor decides the dilation.
 
-Lanes digest for a moment while others use the machine as they do. A run whose ports carry `PORT_BYTES_PER_S` needs
-about a third of two quiet cores; where less than `ENOUGH_BYTES_PER_S` gets done, ports are made slower in proportion,
-and every time of the run stretches with them.
+Lanes digest for a moment while others use the machine as they do. Where less than `ENOUGH_BYTES_PER_S` gets done, about
+a quarter of what two quiet cores do, ports are made slower than `PORT_BYTES_PER_S` in proportion, and every time of the
+run stretches with them.
 """
 
 from __future__ import annotations
