@@ -108,7 +108,12 @@ export class Player extends EventTarget {
   }
 
   #send({ number, action }) {
-    this.#socket.send(encodeAction(number, action));
+    this.#tell(encodeAction(number, action));
+  }
+
+  /** Between a socket's end and the word of it nothing is sent: what is unanswered goes again, by number. */
+  #tell(data) {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
   }
 
   async #connect() {
@@ -186,7 +191,7 @@ export class Player extends EventTarget {
   }
 
   #shown(message) {
-    this.#socket.send(encodeAck(message.block));
+    this.#tell(encodeAck(message.block));
     if (this.block !== null && message.block <= this.block) return; // sent again after a reconnect
     const now = performance.now();
     if (this.#shownAt !== null) this.periods.add(now - this.#shownAt, message.block);
