@@ -13,6 +13,7 @@ from threading import Thread
 
 import numpy as np
 
+from worldline.errors import BadValue
 from worldline.kernel import kernel
 from worldline.lab.bench.frame import Cell, Finding, Trial
 from worldline.lab.bench.moving import Stage, staged
@@ -86,7 +87,7 @@ def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> F
     Parameters
     ----------
     bytes: str
-        Of the session whose pauses are predicted and measured.
+        Of the session whose pauses are predicted and measured, from 60MB.
     period_ms: float
         Of a block.
     """
@@ -114,7 +115,12 @@ def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> F
 
 
 def price_list(trial: Trial, size: str, period_ms: float) -> PriceList:
-    """Prices every step, and predicts and measures the pauses of a session of `size` with blocks of `period_ms`."""
+    """Prices every step, and predicts and measures the pauses of a session of `size` with blocks of `period_ms`.
+
+    Raises `BadValue` for a session that is not twice `SMALL`: nothing would be left for the steps to explain.
+    """
+    if parse_bytes(size) < 2 * parse_bytes(SMALL):
+        raise BadValue(f"pauses are predicted of a session of twice {SMALL} or more, not of {size}")
     with _Steps(trial) as steps:
         costs, commit_s = steps.costs(), steps.commit_s()
     samples = _pauses(trial, size, period_ms)
