@@ -31,15 +31,16 @@ def warm_buffer(sessions: int, cycle_s: float, holding_s: float, miss_max: float
     return Buffer(load, erlang_b_servers(at_least_zero(load, "load"), miss_max))
 
 
-def prewarm_break_even_per_s(keeping_per_s: float, first_touch_cost: float, hot_cost: float) -> float:
-    """Uses a second from which a slot that is kept ready pays: p / (c_first - c_hot).
+def prewarm_break_even(keeping_cost: float, first_touch_cost: float, hot_cost: float) -> float:
+    """Uses, lambda*, from which a slot that is kept ready pays: p / (c_first - c_hot).
 
-    `keeping_per_s` is paid always; a use costs `hot_cost` with it and `first_touch_cost` without, in the same unit.
-    Infinite where a hot use is no cheaper; 0 where keeping costs nothing. Domain: all >= 0. Raises `BadValue` outside.
-    The paper's 0.64 is underdetermined by what is public; this is the formula, and no calibration of it.
+    `keeping_cost` is paid always, for each slot or each second: so are the uses counted. A use costs `hot_cost` with it
+    and `first_touch_cost` without, in the same unit. Infinite where a hot use is no cheaper; 0 where keeping costs
+    nothing. Domain: all >= 0. Raises `BadValue` outside. The paper's 0.64 is underdetermined by what is public; this is
+    the formula, and no calibration of it.
     """
-    at_least_zero(keeping_per_s, "keeping_per_s")
+    at_least_zero(keeping_cost, "keeping_cost")
     gain = at_least_zero(first_touch_cost, "first_touch_cost") - at_least_zero(hot_cost, "hot_cost")
     if gain <= 0:
         return math.inf
-    return keeping_per_s / gain
+    return keeping_cost / gain

@@ -139,7 +139,7 @@ NUMBERS: tuple[tuple[Callable[..., object], tuple[object, ...]], ...] = (
     (lambda b, n, s: coding.best_codec(b, n, s, {"x": a_coding}), (1.0, 9, 2)),
     (lambda m, r, d, a: planner.Situation(demand, fabric, m, r, d, 1.0, a), (0.5, 2.0, 3.0, 1)),
     (prewarm.warm_buffer, (20, 60.0, 0.1, 0.01)),
-    (prewarm.prewarm_break_even_per_s, (1.0, 5.0, 2.0)),
+    (prewarm.prewarm_break_even, (1.0, 5.0, 2.0)),
     (reclaim.Mix, (20, 0.2, 0.4, 60.0)),
     (lambda e, w: reclaim.devices_needed(mix, reclaim.Shortage.WAIT, e, w), (0.01, 0.3)),
     (lambda e, w: reclaim.reclaimed_share(mix, reclaim.Shortage.CALL, e, w), (0.01, 0.3)),

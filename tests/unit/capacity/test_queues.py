@@ -33,7 +33,7 @@ from worldline.capacity.fixed_service import (
     response_s,
     throughput_per_s,
 )
-from worldline.capacity.prewarm import prewarm_break_even_per_s, warm_buffer
+from worldline.capacity.prewarm import prewarm_break_even, warm_buffer
 from worldline.capacity.reclaim import Mix, Shortage, devices_needed, reclaimed_share
 from worldline.capacity.sessions import (
     Lanes,
@@ -279,6 +279,6 @@ def test_a_warm_buffer_shrinks_as_players_stay_away_longer() -> None:
 
 
 def test_prewarming_pays_from_the_break_even_on() -> None:
-    assert prewarm_break_even_per_s(96.4, 247.0, 96.4) == pytest.approx(0.64, abs=1e-3)
-    assert prewarm_break_even_per_s(1.0, 5.0, 5.0) == math.inf
-    assert prewarm_break_even_per_s(0.0, 5.0, 1.0) == 0
+    assert prewarm_break_even(96.4, 247.0, 96.4) == pytest.approx(0.64, abs=1e-3)
+    assert prewarm_break_even(1.0, 5.0, 5.0) == math.inf
+    assert prewarm_break_even(0.0, 5.0, 1.0) == 0

@@ -6,17 +6,20 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from threading import Thread
 
 import numpy as np
 
+from worldline.errors import BadValue
 from worldline.kernel import kernel
 from worldline.lab.bench.frame import Cell, Finding, Trial
 from worldline.lab.bench.moving import Stage, staged
 from worldline.lab.bench.pair.own import filled_arena, leaves_of
 from worldline.lab.bench.pair.parent import Pair, Transfer
+from worldline.lab.bench.samples import Samples
 from worldline.schema.layout import Extent
 from worldline.schema.receipt import Mode
 from worldline.snapshot.arena import Arena
@@ -42,6 +45,40 @@ WAYS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Of one way of moving a session between two processes of this machine."""
+
+    way: str
+    predicted_s: float
+    """From the steps' prices, and the pause of a session that is all overhead."""
+    measured_s: float
+    """The median of the rounds."""
+
+    @property
+    def agreement(self) -> float:
+        """The smaller figure over the larger: 0.8 is a prediction within 20 %."""
+        return min(self.predicted_s / self.measured_s, self.measured_s / self.predicted_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """What was measured on this machine, and what follows from it."""
+
+    steps_s_per_gib: Mapping[str, float]
+    """By the step's name; medians."""
+    commit_s: float
+    """Of a move, whatever its bytes."""
+    pauses: tuple[Pause, ...]
+    samples: Samples
+    """Pauses in s, of the small session and of the other one, by size and way."""
+
+    @property
+    def agreement(self) -> float:
+        """The worst way's."""
+        return min(pause.agreement for pause in self.pauses)
+
+
 def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> Finding:  # noqa: A002 - the option's name
     """Seconds a GiB of each step, and each way's pause as they predict it beside the pause that was measured.
 
@@ -50,20 +87,59 @@ def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> F
     Parameters
     ----------
     bytes: str
-        Of the session whose pauses are predicted and measured.
+        Of the session whose pauses are predicted and measured, from 60MB.
     period_ms: float
         Of a block.
     """
+    found = price_list(trial, bytes, period_ms)
+    rows: list[Mapping[str, Cell]] = [
+        {"what": step, "s a GiB": round(cost, 4), "predicted ms": None, "measured ms": None}
+        for step, cost in found.steps_s_per_gib.items()
+    ]
+    rows += [
+        {
+            "what": f"pause: {pause.way}",
+            "s a GiB": None,
+            "predicted ms": round(1e3 * pause.predicted_s, 1),
+            "measured ms": round(1e3 * pause.measured_s, 1),
+        }
+        for pause in found.pauses
+    ]
+    return Finding(
+        found.agreement,
+        "predicted and measured pause, the smaller over the larger",
+        found.samples,
+        rows=tuple(rows),
+        notes=(f"one durable transaction, which every move has: {1e3 * found.commit_s:.2f} ms",),
+    )
+
+
+def price_list(trial: Trial, size: str, period_ms: float) -> PriceList:
+    """Prices every step, and predicts and measures the pauses of a session of `size` with blocks of `period_ms`.
+
+    Raises `BadValue` for a session that is not twice `SMALL`: nothing would be left for the steps to explain.
+    """
+    if parse_bytes(size) < 2 * parse_bytes(SMALL):
+        raise BadValue(f"pauses are predicted of a session of twice {SMALL} or more, not of {size}")
     with _Steps(trial) as steps:
-        costs = steps.costs()
-    overheads, measured = _pauses(trial, bytes, period_ms)
-    gib = (parse_bytes(bytes) - parse_bytes(SMALL)) / GIB
+        costs, commit_s = steps.costs(), steps.commit_s()
+    samples = _pauses(trial, size, period_ms)
+    gib = (parse_bytes(size) - parse_bytes(SMALL)) / GIB
+    pauses = tuple(
+        Pause(way, samples.medians[_arm(SMALL, way)] + gib * cost, samples.medians[_arm(size, way)])
+        for way, cost in _paid(costs).items()
+    )
+    return PriceList(costs, commit_s, pauses, samples)
+
+
+def _paid(costs: Mapping[str, float]) -> dict[str, float]:
+    """What of the steps each way's pause is made of, in seconds a GiB."""
     digested = costs["digest"]
     if len(os.sched_getaffinity(0)) >= CORES_BESIDE:  # digests cost nothing beside what is slower
         over_tcp = max(costs["send and receive"], digested)
     else:
         over_tcp = costs["send and receive"] + digested
-    paid = {
+    return {
         # Source and target read at once; both have the arena mapped and faulted in before the freeze.
         "hand-over, frozen": costs["digest, two at once"],
         # The copy faults both mappings in while the source reads; then the target reads.
@@ -71,40 +147,22 @@ def prices(trial: Trial, *, bytes: str = "400MB", period_ms: float = 400.0) -> F
         # The target faults its arena in before the freeze.
         "freeze over tcp": over_tcp,
     }
-    rows: list[Mapping[str, Cell]] = [
-        {"what": name, "s a GiB": round(cost, 4), "predicted ms": None, "measured ms": None}
-        for name, cost in costs.items()
-    ]
-    agreement: list[float] = []
-    for way, cost in paid.items():
-        predicted_s = overheads[way] + gib * cost
-        agreement.append(min(predicted_s / measured[way], measured[way] / predicted_s))
-        rows.append(
-            {
-                "what": f"pause: {way}",
-                "s a GiB": None,
-                "predicted ms": round(1e3 * predicted_s, 1),
-                "measured ms": round(1e3 * measured[way], 1),
-            }
-        )
-    samples = trial.interleave({"read": lambda: costs["read"]}, "s")
-    return Finding(
-        min(agreement), "predicted and measured pause, the smaller over the larger", samples, rows=tuple(rows)
-    )
 
 
-def _pauses(trial: Trial, size: str, period_ms: float) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds by way, of a small session and of one of `size`, all measured in the same rounds."""
+def _pauses(trial: Trial, size: str, period_ms: float) -> Samples:
+    """Of a small session and of one of `size`, all measured in the same rounds."""
     with contextlib.ExitStack() as stages:
         arms: dict[str, Callable[[], float]] = {}
         for each in (SMALL, size):
             options: dict[str, OptionValue] = {"bytes": each, "vae": False, "block_period_ms": period_ms}
             stage = stages.enter_context(staged(trial, options, each))
             stage.still()
-            arms |= {f"{each}, {way}": _pause(stage, way, each) for way in WAYS}
-        medians = trial.interleave(arms, "s").medians
-    small, large = ({way: medians[f"{each}, {way}"] for way in WAYS} for each in (SMALL, size))
-    return small, large
+            arms |= {_arm(each, way): _pause(stage, way, each) for way in WAYS}
+        return trial.interleave(arms, "s")
+
+
+def _arm(size: str, way: str) -> str:
+    return f"{size}, {way}"
 
 
 def _pause(stage: Stage, way: str, size: str) -> Callable[[], float]:
@@ -143,7 +201,7 @@ class _Steps:
         self._source.close()
 
     def costs(self) -> dict[str, float]:
-        """Seconds a GiB of each step by its name, and of the commit, which is a move's."""
+        """Seconds a GiB of each step by its name."""
         words = self._octets.view(np.uint64)
         found: dict[str, float] = {}
 
@@ -166,9 +224,22 @@ class _Steps:
         note("send and receive", EACH * median(each.seconds for each in transfers))
         note("send, processor time", EACH * median(each.source_cpu_s for each in transfers))
         note("receive, processor time", EACH * median(each.target_cpu_s for each in transfers))
-        found["commit, a move"] = median(self._trial.seconds(self._commit) for _ in range(self._trial.rounds))
-        self._trial.say(f"commit: {found['commit, a move']:.4f} s a move")
         return found
+
+    def commit_s(self) -> float:
+        """Of one durable transaction, as a swap of the owner is one."""
+        with contextlib.closing(sqlite3.connect(self._trial.folder / "prices.sqlite")) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=FULL")
+            database.execute("CREATE TABLE owner (session TEXT PRIMARY KEY, epoch INTEGER)")
+            database.execute("INSERT INTO owner VALUES ('w', 1)")
+            database.commit()
+
+            def commit() -> None:
+                database.execute("UPDATE owner SET epoch = epoch + 1")
+                database.commit()
+
+            return median(self._trial.seconds(commit) for _ in range(self._trial.rounds))
 
     def _timed(self, work: Callable[[], object]) -> Callable[[], float]:
         return lambda: self._trial.seconds(work)
@@ -204,15 +275,3 @@ class _Steps:
             pair.open(LINK)
             pair.transfer(LINK)
             return [pair.transfer(LINK) for _ in range(self._trial.rounds)]
-
-    def _commit(self) -> None:
-        """One durable transaction, as a swap of the owner is one."""
-        database = sqlite3.connect(self._trial.folder / "prices.sqlite")
-        try:
-            database.execute("PRAGMA journal_mode=WAL")
-            database.execute("PRAGMA synchronous=FULL")
-            database.execute("CREATE TABLE IF NOT EXISTS owner (session TEXT PRIMARY KEY, epoch INTEGER)")
-            database.execute("INSERT INTO owner VALUES ('w', 1) ON CONFLICT DO UPDATE SET epoch = epoch + 1")
-            database.commit()
-        finally:
-            database.close()

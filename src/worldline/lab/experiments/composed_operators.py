@@ -11,7 +11,14 @@ from threading import Condition, Event, Lock, Thread
 
 from worldline.clock import Clock
 from worldline.errors import Unavailable, WorldlineError
-from worldline.lab.experiments.composed_found import Refusal, Side, counts
+from worldline.lab.experiments.composed_found import (
+    REAL_CONTRACT,
+    REAL_LINK_BYTES_PER_S,
+    REAL_STATE_BYTES,
+    Refusal,
+    Side,
+    counts,
+)
 from worldline.lab.experiments.players import Player, bursts
 from worldline.lab.fabric import Dilation
 from worldline.runtime.messages import Host
@@ -22,10 +29,6 @@ from worldline.worlds.protocol import OptionValue
 
 STATE_BYTES_MIN = 64_000_000
 WORLD, SMALL_WORLD = "load", "reference"
-REAL_LINK_BYTES_PER_S = 12.5e9
-REAL_STATE_BYTES = 1.67e9
-PAUSE_BOUND_S, DEADLINE_S = 0.4, 3.0
-"""Of a session of 1.67 GB on a link of 12.5 GB/s; here both stretch as the time does that a state takes to cross."""
 HASTY_S = 1.0
 """Both times of one session's contract: nothing here is fast enough for it, and each of its moves is to be refused."""
 REQUEST_GAP_S = 0.2
@@ -66,9 +69,10 @@ class Layout:
 
     @property
     def contract(self) -> Contract:
+        """Both of its times stretch as that does which a state takes to cross."""
         return Contract(
-            pause_bound_s=PAUSE_BOUND_S * self.stretch * self.slack,
-            completion_deadline_s=DEADLINE_S * self.stretch * self.slack,
+            pause_bound_s=REAL_CONTRACT.pause_bound_s * self.stretch * self.slack,
+            completion_deadline_s=REAL_CONTRACT.completion_deadline_s * self.stretch * self.slack,
         )
 
     def contract_of(self, number: int) -> Contract:

@@ -15,10 +15,10 @@ from threading import Condition, Event, Thread
 
 from worldline.clock import Clock
 from worldline.errors import Unavailable, WorldlineError
+from worldline.lab.experiments.traffic import BATCH_MEAN
 from worldline.service.client import Client, SessionHandle
 from worldline.service.verbs import StepBlock
 
-BATCH_MEAN = 7.0
 AWAY_MEDIAN_S, AWAY_SIGMA = 130.26, 0.982
 THINKS_EVERY = 12
 """Blocks, on average, after which a player stops for a thought."""
@@ -49,10 +49,10 @@ class Habit:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One action and its block, in wall time: when it was asked for, and when it was here."""
+    """One action and its block."""
 
     asked_at_s: float
-    here_at_s: float
+    """Wall time."""
     action: int
     block: StepBlock
 
@@ -137,7 +137,7 @@ class Player:
         first = self.seen[-1].block.number + 1 if self.seen else None
         block = self._ask(handle, action, first)
         with self._changed:
-            self.seen.append(Seen(asked_at_s, self.clock.wall_s(), action, block))
+            self.seen.append(Seen(asked_at_s, action, block))
             self._changed.notify_all()
 
     def _ask(self, handle: SessionHandle, action: int, first: int | None) -> StepBlock:

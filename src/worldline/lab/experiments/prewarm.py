@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 
-from worldline.capacity.prewarm import prewarm_break_even_per_s, warm_buffer
+from worldline.capacity.prewarm import prewarm_break_even, warm_buffer
 from worldline.clock import Clock, SystemClock
 from worldline.errors import BadValue
 from worldline.lab.bench.samples import interleave
@@ -184,7 +184,7 @@ class _Returns:
 
 
 def _break_even(chance: Random, hot: Sequence[float], first: Sequence[float], keeping: Sequence[float]) -> float:
-    return prewarm_break_even_per_s(_drawn(chance, keeping), _drawn(chance, first), _drawn(chance, hot))
+    return prewarm_break_even(_drawn(chance, keeping), _drawn(chance, first), _drawn(chance, hot))
 
 
 def _by_ratio(chance: Random, hot: Sequence[float], first: Sequence[float]) -> float:

@@ -12,8 +12,7 @@ from worldline.capacity.gate import lane_fan_in
 from worldline.clock import SystemClock
 from worldline.errors import BadValue
 from worldline.lab.bench.frame import Trial as Bench
-from worldline.lab.bench.prices import GIB
-from worldline.lab.bench.prices import prices as bench_prices
+from worldline.lab.bench.prices import GIB, price_list
 from worldline.lab.experiments.bars import bars_text
 from worldline.lab.experiments.frame import Experiment, Trial
 from worldline.lab.report import Column, Listing, Plot, Report, Section, Series, Standing, Words
@@ -60,6 +59,8 @@ class Prices:
 
     agreement: float
     lane_bytes_per_s: float
+    commit_ms: float
+    """One durable transaction, which every move has."""
     steps: list[Step]
     pauses: list[Pause]
     fan_in: list[FanIn]
@@ -82,17 +83,16 @@ def measure(trial: Trial, *, rounds: int = 5, size: str = "200MB", period_ms: fl
     if rounds < 5:
         raise BadValue(f"5 rounds or more are measured, not {rounds}")
     bench = Bench(SystemClock(), trial.folder, rounds, trial.say, trial.telemetry)
-    finding = bench_prices(bench, bytes=size, period_ms=period_ms)
-    steps: list[Step] = []
-    pauses: list[Pause] = []
-    for row in finding.rows:
-        what, cost, predicted, measured = (row[key] for key in ("what", "s a GiB", "predicted ms", "measured ms"))
-        if isinstance(cost, float):
-            steps.append(Step(str(what), cost))
-        elif isinstance(predicted, float) and isinstance(measured, float):
-            pauses.append(Pause(str(what).removeprefix("pause: "), predicted, measured))
-    lane = GIB / next(step.s_per_gib for step in steps if step.what == DIGEST)
-    return Prices(finding.ratio, lane, steps, pauses, [fan_in_of(threads, lane) for threads in THREADS])
+    found = price_list(bench, size, period_ms)
+    lane_bytes_per_s = GIB / found.steps_s_per_gib[DIGEST]
+    return Prices(
+        found.agreement,
+        lane_bytes_per_s,
+        found.commit_s * 1e3,
+        [Step(what, cost) for what, cost in found.steps_s_per_gib.items()],
+        [Pause(each.way, each.predicted_s * 1e3, each.measured_s * 1e3) for each in found.pauses],
+        [fan_in_of(threads, lane_bytes_per_s) for threads in THREADS],
+    )
 
 
 def fan_in_of(threads: int, lane_bytes_per_s: float) -> FanIn:
@@ -103,6 +103,7 @@ def fan_in_of(threads: int, lane_bytes_per_s: float) -> FanIn:
 
 def text(results: Prices) -> str:
     lines = [f"{step.what}: {step.s_per_gib:.4f} s a GiB" for step in results.steps]
+    lines.append(f"one durable transaction: {results.commit_ms:.2f} ms a move")
     lines += [
         f"pause, {each.what}: predicted {each.predicted_ms:.1f} ms, measured {each.measured_ms:.1f} ms"
         for each in results.pauses
@@ -159,6 +160,7 @@ def report(results: Prices) -> Report:
     found = (
         Words("Predicted and measured pauses differ by at most the factor {prices/agreement:.2f}."),
         steps,
+        Words("The durable transaction that every move has took {prices/commit_ms:.2f} ms."),
         pauses,
         Words(said),
         fan_in,
