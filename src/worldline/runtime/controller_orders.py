@@ -321,8 +321,10 @@ _PROOF_OF = {
 """The call that is answered with a proof."""
 SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 """Calls that do no bulk work."""
-FOR_NOTHING = frozenset({Call.PREPARE_TARGET, Call.LOAD_IMAGE, Call.AWAIT_PREPARED, Call.DISCARD})
-"""Calls to a target that is nobody's owner: once it is silent nothing is to be had of it, and its session goes on."""
+FOR_NOTHING = frozenset({Call.PREPARE_TARGET, Call.LOAD_IMAGE, Call.AWAIT_PREPARED, Call.DISCARD, Call.RETIRE})
+"""Calls to a host that owns nothing of the session: once it is silent they have failed, and the order goes on. What it
+does of them later is what it was to do.
+"""
 NEEDS_MEMORY = frozenset({Call.ACTIVATE, Call.THAW})
 """Calls about state in a host's memory that are repeated until they succeed: a process that does not know it is not the
 one that had it."""

@@ -131,7 +131,7 @@ class Host:
             slot_bytes=self.memory.slot_bytes,
             worlds=sorted({*known_worlds(), *self._engines.names}),
             transports=sorted(self._transports),
-            sessions=[session.facts() for session in self.sessions.values()],
+            sessions=[session.facts() for session in self.sessions.values() if not session.closed],
             signer=self._signing.public,
             lane_bytes_per_s=self._lanes.rate_bytes_per_s,
             arrivals=self._moves.arrivals,

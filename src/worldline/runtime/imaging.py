@@ -119,9 +119,11 @@ class ImageDeparture:
         except BaseException as error:
             self._ended = True
             self.session.release(self.order.move)
-            refuse(self.written, _told(error, self.order, "the image was not written"))
             if isinstance(error, asyncio.CancelledError):
+                refuse(self.written, _told(error, self.order, "the image was not written"))
                 raise
+            await asyncio.to_thread(self._remove)  # it may have its name already, and not be durable
+            refuse(self.written, _told(error, self.order, "the image was not written"))
 
     async def _written(self) -> Receipt:
         order, who, plan = self.order, self.session.identity, self.session.built.plan

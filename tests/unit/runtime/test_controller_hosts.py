@@ -120,7 +120,7 @@ async def soon(holds):
 
 
 async def test_a_close_that_is_repeated_gives_memory_back_once_and_only_after_the_last_block(hall, monkeypatch, caplog):
-    """A block takes longer than a close is waited for: it is closed as a stray too."""
+    """A block takes longer than a close is waited for, and whoever closes asks again."""
     monkeypatch.setattr(controller_sessions, "CLOSE_WAIT_S", 0.2)
     there = await hall.open(host="z")
     host, _ = hall.hosts["z"]
@@ -137,10 +137,13 @@ async def test_a_close_that_is_repeated_gives_memory_back_once_and_only_after_th
         session.act(wire.Act(there.id, 1, 1, 0))
         await soon(begun.is_set)
         assert (await hall.ask(wire.CloseRequest(there.id), Session)).status == "closed"
-        await soon(lambda: "which the record does not give it" in caplog.text)
+        again = [asyncio.create_task(host.forget(there.id)) for _ in range(2)]
+        await asyncio.wait(again, timeout=0.1)
         assert (session.engine.arena.closed, host.memory.ledger.used_bytes) == (False, used_bytes)
+        assert host.facts().sessions == []  # what is closing is told of to nobody, who would close it once more
     finally:
         goes_on.set()
+    await asyncio.gather(*again)
     await soon(lambda: there.id not in host.sessions)
     assert (session.engine.arena.closed, host.memory.ledger.used_bytes) == (True, 0)
     assert "for a reason of ours" not in caplog.text
