@@ -123,6 +123,12 @@ class Hall:
             while not holds(await self.ask(wire.ListHosts(), list[wire.Host])):  # noqa: ASYNC110 - as a person would look
                 await asyncio.sleep(0.01)
 
+    async def soon(self, holds):
+        """Of what tells nobody when it changes."""
+        async with asyncio.timeout(WAIT_S):
+            while not holds():  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.01)
+
     async def until_status(self, session, status):
         async with asyncio.timeout(WAIT_S):
             while (row := await self.describe(session)).status != status:  # noqa: ASYNC110 - the same
@@ -163,5 +169,9 @@ class Hall:
     async def operate(self, kind, host=None, **words):
         return await self.ask(OperationRequest(kind, host, **words), Operation)
 
-    async def operation(self, operation):
-        return await self.ask(GetOperation(operation), Operation)
+    async def ended(self, operation):
+        """The operation, once it has."""
+        async with asyncio.timeout(WAIT_S):
+            while (found := await self.ask(GetOperation(operation), Operation)).outcome is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return found

@@ -18,16 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, overload
 
 from worldline.errors import HostCordoned, HostGone, PlanMismatch, TimedOut, UnknownHost, WorldlineError
-from worldline.runtime.messages import (
-    Cordon,
-    Describe,
-    Host,
-    HostFacts,
-    PlanOf,
-    Progress,
-    SessionFailed,
-    SessionSpec,
-)
+from worldline.runtime.messages import Cordon, Describe, Host, HostFacts, PlanOf, Progress, SessionFailed, SessionSpec
 from worldline.runtime.rpc import Reconnecting
 from worldline.runtime.rpc_peer import Peer
 from worldline.runtime.run_dir import host_socket, hosts_in

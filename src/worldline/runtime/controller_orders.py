@@ -162,7 +162,7 @@ class OrderRun:
                 raise HostGone(f"host {self._ends.link(side).id} is another process now", call=str(call))
             wait_s = CALL_WAIT_S if call in SHORT else self.order.contract.completion_deadline_s + BULK_MARGIN_S
             link = self._ends.link(side)
-            ask = link.call_while_it_answers if call in FOR_NOTHING else link.call
+            ask = link.call_while_it_answers if call in GIVEN_UP_IN_SILENCE else link.call
             result = await self._trouble.carry(
                 STEP_OF_CALL[call], lambda: ask(request.message, request.answered_by, wait_s)
             )
@@ -321,7 +321,7 @@ _PROOF_OF = {
 """The call that is answered with a proof."""
 SHORT = frozenset({Call.ACTIVATE, Call.RETIRE, Call.DISCARD, Call.THAW})
 """Calls that do no bulk work."""
-FOR_NOTHING = frozenset({Call.PREPARE_TARGET, Call.LOAD_IMAGE, Call.AWAIT_PREPARED, Call.DISCARD, Call.RETIRE})
+GIVEN_UP_IN_SILENCE = frozenset({Call.PREPARE_TARGET, Call.LOAD_IMAGE, Call.AWAIT_PREPARED, Call.DISCARD, Call.RETIRE})
 """Calls to a host that owns nothing of the session: once it is silent they have failed, and the order goes on. What it
 does of them later is what it was to do.
 """

@@ -27,7 +27,6 @@ from worldline.errors import (
     Internal,
     MoveInProgress,
     NoCapacity,
-    RecordFailed,
     StaleEpoch,
     Unavailable,
     UnknownMove,
@@ -169,7 +168,7 @@ class Moves:
             case wire.LoadImage():
                 return await self._load_image(message)
             case wire.RemoveImage(image):
-                await asyncio.to_thread(_remove, self._image_tools().path(image))
+                await asyncio.to_thread(self._image_tools().remove, image)
             case wire.Discard():
                 await self._discard(message)
             case wire.Retire():
@@ -426,13 +425,6 @@ class Moves:
             self._arena,
             desk.lanes,
         )
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise RecordFailed(f"image {path.name} can't be removed: {error.strerror or error}") from error
 
 
 def _holder(move: str) -> str:

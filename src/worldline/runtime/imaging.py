@@ -64,6 +64,13 @@ class ImageTools:
             raise BadValue(f"{name[:80]!r} is no name of an image")
         return self.image_dir / name
 
+    def remove(self, name: str) -> None:
+        """Idempotent. Raises as `path`, and `RecordFailed`."""
+        try:
+            self.path(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise RecordFailed(f"image {name} can't be removed: {error.strerror or error}") from error
+
 
 class ImageDeparture:
     """One `WriteImage`. `written` is its answer."""
@@ -94,9 +101,9 @@ class ImageDeparture:
     def _remove(self) -> None:
         """The image; no other move's is called so, and the record never named it."""
         try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:  # the session plays on all the same
-            log.warning("image %s of a park that was called off is left: %s", self.order.image, error)
+            self._tools.remove(self.order.image)
+        except RecordFailed as error:  # the session plays on all the same
+            log.warning("of a park that came to nothing something is left: %s", error)
 
     async def retire(self) -> bool:
         """The image owns the state. False where the park had failed here before."""
@@ -119,11 +126,12 @@ class ImageDeparture:
         except BaseException as error:
             self._ended = True
             self.session.release(self.order.move)
-            if isinstance(error, asyncio.CancelledError):
-                refuse(self.written, _told(error, self.order, "the image was not written"))
-                raise
-            await asyncio.to_thread(self._remove)  # it may have its name already, and not be durable
+            cancelled = isinstance(error, asyncio.CancelledError)
+            if not cancelled:
+                await asyncio.to_thread(self._remove)  # it may have its name already, and not be durable
             refuse(self.written, _told(error, self.order, "the image was not written"))
+            if cancelled:
+                raise
 
     async def _written(self) -> Receipt:
         order, who, plan = self.order, self.session.identity, self.session.built.plan

@@ -209,9 +209,7 @@ async def test_a_parked_session_is_on_no_host_and_resumes_on_any(hall):
 
 
 async def no_images(hall):
-    async with asyncio.timeout(60):
-        while any((hall.run_dir / "images").iterdir()):  # noqa: ASYNC110 - a folder tells nobody
-            await asyncio.sleep(0.01)
+    await hall.soon(lambda: not any((hall.run_dir / "images").iterdir()))
 
 
 async def test_a_session_that_is_closed_while_it_is_parked_leaves_no_image(hall):
@@ -220,9 +218,7 @@ async def test_a_session_that_is_closed_while_it_is_parked_leaves_no_image(hall)
     parked = await hall.ask(wire.ParkRequest(row.id), Session)
     assert (await hall.ask(wire.CloseRequest(row.id), Session)).status == "closed"
     images = hall.run_dir / "images"
-    async with asyncio.timeout(60):
-        while (images / parked.image).exists():  # noqa: ASYNC110 - a folder tells nobody
-            await asyncio.sleep(0.01)
+    await hall.soon(lambda: not (images / parked.image).exists())
     assert [image.name for image in images.iterdir()] == [other.image]
 
 

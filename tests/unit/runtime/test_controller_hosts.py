@@ -38,9 +38,7 @@ async def until_alive(hall, alive):
 
 
 async def until_handled(hall, message):
-    async with asyncio.timeout(60):
-        while message not in hall.hanging.handled:  # noqa: ASYNC110 - another process would be watched so
-            await asyncio.sleep(0.01)
+    await hall.soon(lambda: message in hall.hanging.handled)
 
 
 async def test_nothing_is_begun_with_it_until_it_answers(hall):
@@ -106,17 +104,9 @@ async def test_an_emptying_that_can_not_look_names_the_sessions_that_stay(hall):
     there = await hall.open(host="z")
     hall.hanging.hang()
     begun = await hall.operate(Kind.DRAIN, "z")
-    async with asyncio.timeout(60):
-        while (operation := await hall.operation(begun.id)).outcome is None:  # noqa: ASYNC110 - as a person would look
-            await asyncio.sleep(0.01)
+    operation = await hall.ended(begun.id)
     assert operation.outcome == "partial"
     assert {(left.session, left.host) for left in operation.left} == {(there.id, "z")}
-
-
-async def soon(holds):
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - what is looked at tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def test_a_close_that_is_repeated_gives_memory_back_once_and_only_after_the_last_block(hall, monkeypatch, caplog):
@@ -135,7 +125,7 @@ async def test_a_close_that_is_repeated_gives_memory_back_once_and_only_after_th
     monkeypatch.setattr(Engine, "step", slow)
     try:
         session.act(wire.Act(there.id, 1, 1, 0))
-        await soon(begun.is_set)
+        await hall.soon(begun.is_set)
         assert (await hall.ask(wire.CloseRequest(there.id), Session)).status == "closed"
         again = [asyncio.create_task(host.forget(there.id)) for _ in range(2)]
         await asyncio.wait(again, timeout=0.1)
@@ -144,7 +134,7 @@ async def test_a_close_that_is_repeated_gives_memory_back_once_and_only_after_th
     finally:
         goes_on.set()
     await asyncio.gather(*again)
-    await soon(lambda: there.id not in host.sessions)
+    await hall.soon(lambda: there.id not in host.sessions)
     assert (session.engine.arena.closed, host.memory.ledger.used_bytes) == (True, 0)
     assert "for a reason of ours" not in caplog.text
 
@@ -158,14 +148,14 @@ async def test_what_fell_silent_meanwhile_is_asked_for_nothing(hall):
     try:
         hall.hanging.hang()
         del hall.hanging.heard[:]
-        await soon(lambda: wire.Describe in hall.hanging.heard)  # it falls silent first, and is asked last
+        await hall.soon(lambda: wire.Describe in hall.hanging.heard)  # it falls silent first, and is asked last
         other.hang()
         assert (await hall.open(session="x")).host == "a"
     finally:
         other.go_on()
     hall.hanging.go_on()
     await hall.until(lambda hosts: all(host.alive for host in hosts))
-    await soon(lambda: wire.CloseSession in [*other.handled, *hall.hanging.handled])
+    await hall.soon(lambda: wire.CloseSession in [*other.handled, *hall.hanging.handled])
     assert sum(hanging.handled.count(wire.OpenSession) for hanging in (hall.hanging, other)) == 1
 
 
@@ -202,7 +192,7 @@ async def test_a_move_that_it_was_to_receive_is_refused_and_its_session_is_free_
     del hall.hanging.handled[:]
     hall.hanging.go_on()
     await until_handled(hall, wire.Discard)
-    await soon(lambda: hall.hosts["z"][0].memory.ledger.used_bytes == used_bytes)
+    await hall.soon(lambda: hall.hosts["z"][0].memory.ledger.used_bytes == used_bytes)
     assert (await hall.move(here.id, "z")).outcome == "done"
     assert (await hall.describe(there.id)).status == "running"
 
@@ -216,6 +206,5 @@ async def test_it_holds_up_no_emptying_of_another(hall, monkeypatch):
     hall.hanging.hang()
     begun = await hall.operate(Kind.DRAIN, "a")
     async with asyncio.timeout(30):
-        while (operation := await hall.operation(begun.id)).outcome is None:  # noqa: ASYNC110 - as a person would look
-            await asyncio.sleep(0.01)
+        operation = await hall.ended(begun.id)
     assert (operation.outcome, (await hall.describe(here.id)).host) == ("done", "b")

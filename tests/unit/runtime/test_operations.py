@@ -4,14 +4,13 @@ import asyncio
 
 import pytest
 
-from hall import TINY, WAIT_S, Hall
+from hall import TINY, Hall
 from worldline.control.placement import Kind
 from worldline.errors import BadValue, OperationInProgress, RecordFailed, TimedOut
 from worldline.runtime import messages as wire
 from worldline.runtime.fleet_messages import (
     CancelOperation,
     CordonRequest,
-    GetOperation,
     Operation,
     OperationChanged,
     PrewarmRequest,
@@ -65,17 +64,8 @@ async def hall(tmp_path):
     await hall.close()
 
 
-async def ended(hall, operation):
-    async with asyncio.timeout(WAIT_S):
-        while (found := await hall.ask(GetOperation(operation), Operation)).outcome is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return found
-
-
 async def swap_asked_for(hall):
-    async with asyncio.timeout(WAIT_S):
-        while not hall.store.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await hall.soon(lambda: hall.store.waiting)
 
 
 async def cordon(hall, host, cordoned=True):
@@ -90,7 +80,7 @@ async def test_a_host_is_not_told_to_be_empty_while_a_session_is_on_its_way_to_i
     await swap_asked_for(hall)
     begun = await hall.operate(Kind.DRAIN, "a")
     asyncio.get_running_loop().call_later(0.3, hall.store.gate.set)
-    done = await ended(hall, begun.id)
+    done = await hall.ended(begun.id)
     await moving
     assert (done.outcome, done.emptied) == ("done", ["a"])
     assert hall.holders(row.id) not in ([], ["a"])
@@ -104,7 +94,7 @@ async def test_a_host_to_which_a_session_is_on_its_way_is_not_given_back(hall):
     moving = asyncio.create_task(hall.move(row.id, "a"))
     await swap_asked_for(hall)
     begun = await hall.operate(Kind.CONSOLIDATE, idle_s=999.0, warm_slots=0, hosts_min=2)
-    done = await ended(hall, begun.id)
+    done = await hall.ended(begun.id)
     assert "a" not in done.emptied
     hall.store.gate.set()
     assert (await moving).outcome == "done"
@@ -119,7 +109,7 @@ async def test_who_is_tried_again_is_told_why_beside_those_that_are_done(hall):
     await hall.ask(wire.Subscribe(), Snapshot)
     hurried = await hall.open(host="a", contract=Contract.horizon(1e-6))
     moved = await hall.open(host="a")
-    done = await ended(hall, (await hall.operate(Kind.DRAIN, "a")).id)
+    done = await hall.ended((await hall.operate(Kind.DRAIN, "a")).id)
     assert (done.outcome, {step.session: step.state for step in done.steps}) == (
         "partial",
         {hurried.id: "refused", moved.id: "done"},
@@ -133,7 +123,7 @@ async def test_who_is_tried_again_is_told_why_beside_those_that_are_done(hall):
 async def test_an_operation_whose_end_can_not_be_written_for_a_while_ends_and_its_host_can_be_uncordoned(hall):
     hall.store.full_operations = 2
     begun = await hall.operate(Kind.DRAIN, "a")
-    assert (await ended(hall, begun.id)).outcome == "done"
+    assert (await hall.ended(begun.id)).outcome == "done"
     assert (await cordon(hall, "a", False)).cordon is None
 
 
@@ -147,7 +137,7 @@ async def test_what_was_cancelled_is_not_taken_up_again_by_another_controller(ha
     await hall.stop_controller()
     hall.store.gate.set()
     await hall.start_controller()
-    assert (await ended(hall, begun.id)).outcome == "cancelled"
+    assert (await hall.ended(begun.id)).outcome == "cancelled"
     assert "a" in {(await hall.describe(row.id)).host for row in rows}
 
 
@@ -156,7 +146,7 @@ async def test_an_operation_that_waits_for_its_hosts_after_a_restart_can_be_canc
     await hall.stop_controller()
     await hall.start_controller()
     await hall.ask(CancelOperation(begun.id), Operation)
-    assert (await ended(hall, begun.id)).outcome == "cancelled"
+    assert (await hall.ended(begun.id)).outcome == "cancelled"
 
 
 async def test_a_session_is_asleep_from_the_commit_of_its_park(hall):
@@ -168,7 +158,7 @@ async def test_a_session_is_asleep_from_the_commit_of_its_park(hall):
 
 
 async def test_an_open_for_which_a_host_can_not_be_taken_into_use_again_leaves_nothing(hall):
-    done = await ended(hall, (await hall.operate(Kind.CONSOLIDATE, idle_s=999.0, warm_slots=0)).id)
+    done = await hall.ended((await hall.operate(Kind.CONSOLIDATE, idle_s=999.0, warm_slots=0)).id)
     (used,) = {"a", "b", "c"} - set(done.emptied)
     await cordon(hall, used)
     hall.store.full_cordons = 1
@@ -182,7 +172,7 @@ async def test_an_open_for_which_a_host_can_not_be_taken_into_use_again_leaves_n
 async def test_a_sleeper_is_woken_at_a_host_that_was_given_back_when_the_others_are_full(hall):
     row = await hall.open(host="a", width=1 << 16)
     await hall.ask(wire.ParkRequest(row.id, asleep=True), Session)
-    done = await ended(hall, (await hall.operate(Kind.CONSOLIDATE, idle_s=999.0, warm_slots=0)).id)
+    done = await hall.ended((await hall.operate(Kind.CONSOLIDATE, idle_s=999.0, warm_slots=0)).id)
     (used,) = {"a", "b", "c"} - set(done.emptied)
     warm = await hall.ask(PrewarmRequest(used, "load", {"bytes": "60MB"}, 1), Prewarmed)
     assert warm.slots == 1
@@ -212,9 +202,9 @@ async def test_a_host_that_does_not_answer_keeps_no_other_from_being_emptied(hal
     hall.hosts["c"] = (host, await serve(host_socket(hall.run_dir, "c"), ToHost, mute.handle, host.closed))
     await hall.until(lambda hosts: all(one.alive for one in hosts))
     mute.silent = True
-    assert (await ended(hall, (await hall.operate(Kind.DRAIN, "a")).id)).outcome == "done"
+    assert (await hall.ended((await hall.operate(Kind.DRAIN, "a")).id)).outcome == "done"
     assert hall.holders(row.id) == ["b"]
-    assert "c" not in (await ended(hall, (await hall.operate(Kind.CONSOLIDATE, warm_slots=0)).id)).emptied
+    assert "c" not in (await hall.ended((await hall.operate(Kind.CONSOLIDATE, warm_slots=0)).id)).emptied
 
 
 async def test_a_host_whose_memory_is_all_slots_takes_a_session_into_one(hall):
